@@ -1,0 +1,220 @@
+// Package config holds the scenario: the structs a file is decoded into, strict loading with every problem at
+// line:column, dotted overrides, defaults and the rules between keys.
+//
+// Section names are Megatron-Bridge's and keys are Megatron-Core's; transport, expect, variants and dist are ours.
+package config
+
+// Scenario is one run: what a scenario file says after defaults and overrides.
+type Scenario struct {
+	Name       string     `yaml:"name"`
+	About      string     `yaml:"about"`
+	Model      Model      `yaml:"model"`
+	Train      Train      `yaml:"train"`
+	Optimizer  Optimizer  `yaml:"optimizer"`
+	Scheduler  Scheduler  `yaml:"scheduler"`
+	Dataset    Dataset    `yaml:"dataset"`
+	Tokenizer  Tokenizer  `yaml:"tokenizer"`
+	RNG        RNG        `yaml:"rng"`
+	Dist       Dist       `yaml:"dist"`
+	Transport  Transport  `yaml:"transport"`
+	Logger     Logger     `yaml:"logger"`
+	Checkpoint Checkpoint `yaml:"checkpoint"`
+	Variants   []Variant  `yaml:"variants"`
+	Expect     []Expect   `yaml:"expect"`
+
+	// Dir is the folder of the file: relative paths of the scenario start there. Not a key.
+	Dir string `yaml:"-"`
+}
+
+// Model has Megatron-Core's names.
+type Model struct {
+	NumLayers         int     `yaml:"num_layers"`
+	HiddenSize        int     `yaml:"hidden_size"`
+	NumAttentionHeads int     `yaml:"num_attention_heads"`
+	NumQueryGroups    int     `yaml:"num_query_groups"` // default: num_attention_heads
+	KVChannels        int     `yaml:"kv_channels"`      // default: hidden_size / num_attention_heads
+	FFNHiddenSize     int     `yaml:"ffn_hidden_size"`  // default: 4·hidden_size
+	PaddedVocabSize   int     `yaml:"padded_vocab_size"`
+	LayernormEpsilon  float64 `yaml:"layernorm_epsilon"`
+	PositionEmbedding string  `yaml:"position_embedding_type"` // rope
+	RotaryBase        float64 `yaml:"rotary_base"`
+	QKLayernorm       bool    `yaml:"qk_layernorm"`
+	GatedLinearUnit   bool    `yaml:"gated_linear_unit"`
+	ActivationFunc    string  `yaml:"activation_func"` // silu (with gated_linear_unit) or squared_relu (without)
+	UntieEmbeddings   bool    `yaml:"untie_embeddings_and_output_weights"`
+	InitMethodStd     float64 `yaml:"init_method_std"`
+
+	NumMoEExperts       int       `yaml:"num_moe_experts"`
+	MoELayerFreq        LayerFreq `yaml:"moe_layer_freq"` // an integer n (every n-th layer, from 0) or a list of 0/1
+	MoEFFNHiddenSize    int       `yaml:"moe_ffn_hidden_size"`
+	MoERouterTopK       int       `yaml:"moe_router_topk"`
+	MoERouterScore      string    `yaml:"moe_router_score_function"` // softmax
+	MoERouterPreSoftmax bool      `yaml:"moe_router_pre_softmax"`
+	MoERouterBalancing  string    `yaml:"moe_router_load_balancing_type"` // aux_loss | none
+	MoEAuxLossCoeff     float64   `yaml:"moe_aux_loss_coeff"`
+	MoEZLossCoeff       float64   `yaml:"moe_z_loss_coeff"` // null = 0
+
+	MTPNumLayers        int     `yaml:"mtp_num_layers"`
+	MTPLossScaling      float64 `yaml:"mtp_loss_scaling_factor"`
+	MTPUseRepeatedLayer bool    `yaml:"mtp_use_repeated_layer"`
+	MTPDetachHeads      bool    `yaml:"mtp_detach_heads"`
+	// MTPLossMask says whether the loss mask reaches the MTP depths: passed (default), or withheld, the bug of
+	// Megatron-Bridge#6103, in which the depths fall back to a mask of ones while the LM loss keeps its mask.
+	MTPLossMask string `yaml:"mtp_loss_mask"`
+
+	CalculatePerTokenLoss bool   `yaml:"calculate_per_token_loss"`
+	LossNormalization     string `yaml:"loss_normalization"` // exact
+
+	TensorParallel   int  `yaml:"tensor_model_parallel_size"`
+	SequenceParallel bool `yaml:"sequence_parallel"`
+	ContextParallel  int  `yaml:"context_parallel_size"` // 1: more is refused, not yet built
+	PipelineParallel int  `yaml:"pipeline_model_parallel_size"`
+	ExpertParallel   int  `yaml:"expert_model_parallel_size"`
+}
+
+// Train says how long and how much at a time.
+type Train struct {
+	TrainIters      int    `yaml:"train_iters"`
+	MicroBatchSize  int    `yaml:"micro_batch_size"`
+	GlobalBatchSize int    `yaml:"global_batch_size"`
+	DType           string `yaml:"dtype"`         // fp32 | fp64
+	EvalInterval    int    `yaml:"eval_interval"` // 0: never
+	EvalIters       int    `yaml:"eval_iters"`
+	Threads         int    `yaml:"threads"` // compute threads of this process; 0: one per core. Changes no bit.
+}
+
+// Optimizer is AdamW with decoupled decay.
+type Optimizer struct {
+	Optimizer   string  `yaml:"optimizer"` // adam
+	LR          float64 `yaml:"lr"`
+	MinLR       float64 `yaml:"min_lr"`
+	WeightDecay float64 `yaml:"weight_decay"`
+	AdamBeta1   float64 `yaml:"adam_beta1"`
+	AdamBeta2   float64 `yaml:"adam_beta2"`
+	AdamEps     float64 `yaml:"adam_eps"`
+	ClipGrad    float64 `yaml:"clip_grad"` // 0: no clipping
+}
+
+// Scheduler sets the learning rate over the run; iterations count optimizer steps.
+type Scheduler struct {
+	LRDecayStyle    string  `yaml:"lr_decay_style"` // constant | linear | cosine | inverse-square-root | WSD
+	LRDecayIters    int     `yaml:"lr_decay_iters"` // default: train_iters
+	LRWarmupIters   int     `yaml:"lr_warmup_iters"`
+	LRWarmupInit    float64 `yaml:"lr_warmup_init"`
+	LRWSDDecayIters int     `yaml:"lr_wsd_decay_iters"`
+	LRWSDDecayStyle string  `yaml:"lr_wsd_decay_style"` // exponential | linear | cosine | minus_sqrt
+}
+
+// Dataset names the data. Which keys are legal depends on kind.
+type Dataset struct {
+	Kind      string   `yaml:"kind"` // rows | synthetic | text | jsonl | reference
+	SeqLength int      `yaml:"seq_length"`
+	Paths     []string `yaml:"paths"` // text, jsonl: files, read in order; .gz is unpacked
+	Path      string   `yaml:"path"`  // reference: CASE.json
+	Rows      []Row    `yaml:"rows"`
+	// Split is the share of a text, or of the documents of a jsonl file, kept for validation, taken from its end.
+	ValidationShare float64 `yaml:"validation_share"`
+	PadTo           string  `yaml:"pad_to"` // jsonl: seq_length (default) | longest (of the microbatch)
+	PadToken        int     `yaml:"pad_token"`
+	AnswerOnlyLoss  bool    `yaml:"answer_only_loss"` // jsonl with prompt+completion or messages
+	// PaddingMask says whether batches carry a padding mask: present | absent. A property of configuration, never of
+	// content. Default: present for rows, synthetic with padding and jsonl; absent for text.
+	PaddingMask string `yaml:"padding_mask"`
+	// LossMask: present | absent (all ones for the LM loss too).
+	LossMask string `yaml:"loss_mask"`
+	Shuffle  bool   `yaml:"shuffle"` // text, jsonl: sample order is f(seed, epoch); default true
+	// MinValid (synthetic): rows are valid up to a length drawn from [min_valid, seq_length]; 0: all full.
+	MinValid int `yaml:"min_valid"`
+}
+
+// Row is one explicit row. Give valid (a length, tokens are synthetic) or tokens.
+type Row struct {
+	Valid       *int    `yaml:"valid"`
+	Tokens      []int   `yaml:"tokens"`
+	Labels      []int   `yaml:"labels"`
+	LossMask    []int   `yaml:"loss_mask"`
+	PaddingMask []int   `yaml:"padding_mask"`
+	Answer      *[2]int `yaml:"answer"` // label positions [from, to) that count in the loss, the rest do not
+}
+
+// Tokenizer turns text into tokens.
+type Tokenizer struct {
+	Kind string `yaml:"kind"` // byte
+}
+
+// RNG seeds every random choice.
+type RNG struct {
+	Seed uint64 `yaml:"seed"`
+}
+
+// Dist is the size of the job; 0 means tensor_model_parallel_size × data parallel 1.
+type Dist struct {
+	WorldSize int `yaml:"world_size"`
+}
+
+// Transport carries tensors between ranks.
+type Transport struct {
+	Kind       string  `yaml:"kind"`      // nats | direct
+	Embedded   *bool   `yaml:"embedded"`  // start a server in this process (default unless url)
+	URL        string  `yaml:"url"`       // a running server
+	Colocated  string  `yaml:"colocated"` // nats (default) | direct: ranks of one process hand slices over
+	PieceBytes int     `yaml:"piece_bytes"`
+	TimeoutS   float64 `yaml:"collective_timeout_s"` // after this long without progress anywhere the run ends with the blocked-on list
+}
+
+// Logger says what is printed.
+type Logger struct {
+	LogInterval     int  `yaml:"log_interval"`
+	TokenLossReport bool `yaml:"token_loss_report"` // per depth: loss, mass on padding, per-token percentiles
+	MaskReport      bool `yaml:"mask_report"`       // per depth: padding mask rows, valid tokens at the router
+}
+
+// Checkpoint says where weights go and come from.
+type Checkpoint struct {
+	Save         string `yaml:"save"`          // folder; below --out when relative
+	SaveInterval int    `yaml:"save_interval"` // 0: at the end only
+	Load         string `yaml:"load"`          // safetensors file or folder with weights under Hugging Face names
+}
+
+// Variant is one run of several that a file describes: a name and dotted overrides.
+type Variant struct {
+	Name string            `yaml:"name"`
+	Set  map[string]string `yaml:"set"`
+}
+
+// Expect is one expectation.
+type Expect struct {
+	Quantity   string    `yaml:"quantity"`
+	Step       *int      `yaml:"step"`       // default: the last
+	Microbatch *int      `yaml:"microbatch"` // default: 0
+	Row        *int      `yaml:"row"`
+	Equals     *Values   `yaml:"equals"` // a number, a fraction "-13/48", or a list of them
+	Close      *Values   `yaml:"close"`
+	Tolerance  float64   `yaml:"tolerance"`
+	Below      *float64  `yaml:"below"`
+	Above      *float64  `yaml:"above"`
+	Between    []float64 `yaml:"between"`
+	Finite     bool      `yaml:"finite"`
+	Refused    string    `yaml:"refused"`
+	Line       int       `yaml:"-"`
+}
+
+// Values is a number or a (nested, flattened row-major) list of numbers.
+type Values struct {
+	Scalar bool
+	Data   []float64
+}
+
+// LayerFreq says which decoder layers are MoE.
+type LayerFreq struct {
+	Every   int   // n: layers 0, n, 2n, …
+	Pattern []int // one 0/1 per layer
+}
+
+// IsMoE reports whether decoder layer i has experts. The zero value means every layer.
+func (f LayerFreq) IsMoE(i int) bool {
+	if f.Pattern != nil {
+		return i < len(f.Pattern) && f.Pattern[i] != 0
+	}
+	return f.Every <= 1 || i%f.Every == 0
+}
