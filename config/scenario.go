@@ -17,6 +17,7 @@ type Scenario struct {
 	RNG        RNG        `yaml:"rng"`
 	Dist       Dist       `yaml:"dist"`
 	Transport  Transport  `yaml:"transport"`
+	Recovery   Recovery   `yaml:"recovery"`
 	Logger     Logger     `yaml:"logger"`
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 	Variants   []Variant  `yaml:"variants"`
@@ -154,12 +155,17 @@ type Dist struct {
 
 // Transport carries tensors between ranks.
 type Transport struct {
-	Kind       string  `yaml:"kind"`      // nats | direct
-	Embedded   *bool   `yaml:"embedded"`  // start a server in this process (default unless url)
-	URL        string  `yaml:"url"`       // a running server
-	Colocated  string  `yaml:"colocated"` // nats (default) | direct: ranks of one process hand slices over
-	PieceBytes int     `yaml:"piece_bytes"`
-	TimeoutS   float64 `yaml:"collective_timeout_s"` // after this long without progress anywhere the run ends with the blocked-on list
+	Kind       string `yaml:"kind"`      // nats | direct
+	Embedded   *bool  `yaml:"embedded"`  // start a server in this process (default unless url)
+	URL        string `yaml:"url"`       // a running server
+	Colocated  string `yaml:"colocated"` // nats (default) | direct: ranks of one process hand slices over
+	PieceBytes int    `yaml:"piece_bytes"`
+}
+
+// Recovery so far has one key; the others come with recovery itself.
+type Recovery struct {
+	// CollectiveTimeoutS: after this long with every rank waiting and none moving, the run ends with the blocked-on list.
+	CollectiveTimeoutS float64 `yaml:"collective_timeout_s"`
 }
 
 // Logger says what is printed.
