@@ -1,0 +1,87 @@
+package messages
+
+import "fmt"
+
+// Event is what a rank or its supervisors report. Console, JSON report and tests are listeners.
+type Event interface {
+	// String is one line.
+	String() string
+}
+
+// Sums are one rank's additive share of a step's figures. The sum over ranks, in ascending rank order, is the
+// step's figure: a rank contributes only what no other rank contributes too (tp rank 0 reports the losses).
+type Sums struct {
+	LMLoss    float64   // Σ masked cross entropy
+	LMTokens  int64     // Σ loss mask
+	MTPLoss   []float64 // per depth: Σ over microbatches of masked means; with per-token loss Σ masked cross entropy
+	MTPTokens []int64   // per depth: Σ rolled loss mask
+	Balancing float64   // Σ over microbatches and layers of the aux loss before its coefficient, per contributing layer
+	ZLoss     float64   // the same for the z loss
+	Samples   int64     // rows
+	Tokens    int64     // positions, padding included
+}
+
+// Add adds o to s.
+func (s *Sums) Add(o Sums) {
+	s.LMLoss += o.LMLoss
+	s.LMTokens += o.LMTokens
+	s.Balancing += o.Balancing
+	s.ZLoss += o.ZLoss
+	s.Samples += o.Samples
+	s.Tokens += o.Tokens
+	for len(s.MTPLoss) < len(o.MTPLoss) {
+		s.MTPLoss = append(s.MTPLoss, 0)
+		s.MTPTokens = append(s.MTPTokens, 0)
+	}
+	for k := range o.MTPLoss {
+		s.MTPLoss[k] += o.MTPLoss[k]
+		s.MTPTokens[k] += o.MTPTokens[k]
+	}
+}
+
+// StepDone is one rank's report of one optimizer step. GradNorm and LR are the same bits on every rank.
+type StepDone struct {
+	Rank, Step int // step is 0-based
+	Sums       Sums
+	GradNorm   float64
+	LR         float64
+}
+
+func (e StepDone) String() string {
+	return fmt.Sprintf("step done rank=%d step=%d grad_norm=%.6g", e.Rank, e.Step, e.GradNorm)
+}
+
+// EvalDone is one rank's report of one validation pass after Step.
+type EvalDone struct {
+	Rank, Step int
+	Sums       Sums
+}
+
+func (e EvalDone) String() string { return fmt.Sprintf("eval done rank=%d step=%d", e.Rank, e.Step) }
+
+// StepReport is the merged report of one step: every rank has finished it.
+type StepReport struct {
+	Step     int
+	Sums     Sums
+	GradNorm float64
+	LR       float64
+}
+
+func (e StepReport) String() string {
+	return fmt.Sprintf("step report step=%d lm_tokens=%d grad_norm=%.6g", e.Step, e.Sums.LMTokens, e.GradNorm)
+}
+
+// EvalReport is the merged report of one validation pass.
+type EvalReport struct {
+	Step int
+	Sums Sums
+}
+
+func (e EvalReport) String() string {
+	return fmt.Sprintf("eval report step=%d lm_tokens=%d", e.Step, e.Sums.LMTokens)
+}
+
+// Finished says that a rank has run its program to its end.
+type Finished struct{ Rank int }
+
+func (e Finished) String() string { return fmt.Sprintf("finished rank=%d", e.Rank) }
