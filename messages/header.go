@@ -2,7 +2,11 @@
 // and their one-line printers.
 package messages
 
-import "phalanx/tensor"
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"phalanx/tensor"
+)
 
 // Kind is what a message is.
 type Kind uint8
@@ -15,8 +19,13 @@ const (
 	Bye                    // a rank leaves
 )
 
+// NoLayer is Header.Layer of what belongs to no layer.
+const NoLayer = 0xffff
+
 // Header is the fixed little-endian envelope in front of every payload (PROTOCOL §1.1). The name of a message is
 // (Run, Src, Dst, Chan, Step, Microbatch, Op, Layer, Phase, Chunk); Seq is dense per channel and follows from the name.
+// Edge is no part of the name: a link counts with it the pieces it lets out from Src to Dst, so that a missing one is
+// seen on the next.
 type Header struct {
 	Kind        Kind
 	Run         uint64 // hash of the run id
@@ -28,14 +37,18 @@ type Header struct {
 	Step        uint32
 	Microbatch  uint16
 	Op          uint16 // kind<<12 | reduce<<10 | tag
-	Layer       uint16 // 0xffff outside layers
+	Layer       uint16 // NoLayer outside layers
 	Phase       uint16 // round<<14 | depth<<4 | phase
 	Chunk       uint16 // piece of the payload
 	Chunks      uint16
 	Seq         uint64
+	Edge        uint64 // dense count of pieces from Src to Dst, set by the link
 	DType       tensor.DType
 	NDim        uint8
 	Shape       [4]uint32 // Shape[0]: elements of the whole operation
 	Len         uint32    // bytes of payload behind this header
 	PayloadCRC  uint32    // CRC-32C
 }
+
+// RunHash is Header.Run of a run id.
+func RunHash(run string) uint64 { return xxhash.Sum64String(run) }
