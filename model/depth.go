@@ -1,0 +1,76 @@
+package model
+
+import (
+	"fmt"
+
+	"phalanx/mtp"
+	"phalanx/nn"
+	"phalanx/tensor"
+	"phalanx/train"
+)
+
+// depthPass is one microbatch on its way through the depths.
+type depthPass[T tensor.Float] struct {
+	s    step
+	pass *pass[T]
+	in   mtp.Inputs[T]
+}
+
+// depthSaved is a depth's part of a microbatch between forward and backward.
+type depthSaved[T tensor.Float] struct {
+	c     *nn.Ctx[T]
+	saved *mtp.Saved[T]
+}
+
+// depth is program k: for every microbatch it takes the set of depth k−1, rolls it, computes, forwards the rolled
+// set to depth k+1 and the loss's part to the stage; backward the same way.
+func (r *Rank[T]) depth(c nn.Comm, k int) {
+	arena := &tensor.Arena[T]{}
+	for i := range r.env.Scenario.Train.TrainIters {
+		n := r.newStepShape(c, i).microbatches
+		saved := make([]depthSaved[T], n)
+		for _, op := range train.Schedule(n) {
+			if op.Kind == train.ForwardOp {
+				saved[op.Microbatch] = r.depthForward(c, k, arena)
+			} else {
+				r.depthBackward(c, k, saved[op.Microbatch])
+			}
+		}
+	}
+}
+
+func (r *Rank[T]) depthForward(c nn.Comm, k int, arena *tensor.Arena[T]) depthSaved[T] {
+	d := r.depths[k-1]
+	from := c.Recv(nn.Program(k-1), portInputs).(depthPass[T])
+	arena.Reset()
+	ctx := from.pass.c.At(0, fmt.Sprintf("mtp.%d", k))
+	ctx.Comm, ctx.Arena, ctx.Site.Depth = c, arena, k
+	ctx.Aux.Divisor = r.auxDivisor()
+	in := mtp.Roll(ctx, from.in)
+	ctx.Pad = in.Pad
+	h, saved := d.Forward(ctx, in)
+	if k < len(r.depths) {
+		next := in
+		next.Hidden = h
+		c.Send(nn.Program(k+1), portInputs, depthPass[T]{s: from.s, pass: from.pass, in: next})
+	}
+	c.Send(0, portHead, mtp.ToHead[T]{Hidden: h, Labels: in.Labels, Loss: in.Loss, Tokens: in.Loss.Count()})
+	return depthSaved[T]{c: ctx, saved: saved}
+}
+
+// auxDivisor is D when all depths share one layer: its router sees the mean of the depths' auxiliary losses.
+func (r *Rank[T]) auxDivisor() float64 {
+	if r.cfg.MTPUseRepeatedLayer {
+		return float64(len(r.depths))
+	}
+	return 1
+}
+
+func (r *Rank[T]) depthBackward(c nn.Comm, k int, s depthSaved[T]) {
+	s.c.Site.Phase = nn.Backward
+	dh := c.Recv(0, portGrad).(tensor.Mat[T])
+	if k < len(r.depths) {
+		dh = s.c.Add(dh, c.Recv(nn.Program(k+1), portChain).(tensor.Mat[T]))
+	}
+	c.Send(nn.Program(k-1), portChain, r.depths[k-1].Backward(s.c, s.saved, dh))
+}

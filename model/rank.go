@@ -1,0 +1,160 @@
+package model
+
+import (
+	"fmt"
+
+	"phalanx/config"
+	"phalanx/messages"
+	"phalanx/mtp"
+	"phalanx/nn"
+	"phalanx/tensor"
+	"phalanx/train"
+)
+
+// Source gives microbatches: a pure function of its arguments.
+type Source interface {
+	// Microbatch is microbatch j of the whole step, 0 ≤ j < global_batch_size/micro_batch_size.
+	Microbatch(step, j int) *nn.Microbatch
+}
+
+// Env is what a rank needs from outside. Every function is called from the rank's own turn.
+type Env struct {
+	Scenario   *config.Scenario
+	Rank       int
+	Train      Source
+	Validation Source // nil: no validation
+	Emit       func(messages.Event)
+	Observer   nn.Observer // nil: nobody looks
+	// Initial gives whole weights by name in place of the initial distribution; nil: initialise all.
+	Initial func(name string) ([]float64, error)
+	// Shards is shown this rank's parameters: "grads" after reduction and before clipping of each step if an observer
+	// is set, "weights" whenever a checkpoint is due and at the end.
+	Shards func(what string, step int, shards []ShardView)
+}
+
+// ShardView is one parameter's shard. Values are the rank's own memory: read, copy, do not keep.
+type ShardView struct {
+	Spec   *nn.Spec
+	F32    []float32
+	F64    []float64
+	TPRank int
+	DPRank int
+}
+
+// Rank is everything one rank holds.
+type Rank[T tensor.Float] struct {
+	env    Env
+	cfg    *config.Model
+	params *nn.Params[T]
+	tables tables[T]
+	embed  nn.Embedding[T]
+	layers []*nn.Block[T]
+	norm   nn.RMSNorm[T]
+	depths []*mtp.Depth[T]
+	adam   *train.Adam[T]
+	lr     train.LR
+	arena  tensor.Arena[T] // of the stage program
+}
+
+// Programs are the straight-line programs of one rank: index 0 is the stage, k is MTP depth k.
+func Programs(env Env) ([]func(nn.Comm), error) {
+	if env.Scenario.Train.DType == "fp64" {
+		return programs[float64](env)
+	}
+	return programs[float32](env)
+}
+
+func programs[T tensor.Float](env Env) ([]func(nn.Comm), error) {
+	r, err := NewRank[T](env)
+	if err != nil {
+		return nil, err
+	}
+	ps := []func(nn.Comm){r.stage}
+	for k := range r.depths {
+		ps = append(ps, func(c nn.Comm) { r.depth(c, k+1) })
+	}
+	return ps, nil
+}
+
+// NewRank declares, lays out and initialises the parameters of a rank.
+func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
+	s := env.Scenario
+	b := newBuilder[T](s, env.Rank)
+	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params}
+	r.tables = b.tables()
+	r.embed = nn.Embedding[T]{Table: r.tables.embed}
+	for i := range r.cfg.NumLayers {
+		r.layers = append(r.layers, b.block(fmt.Sprintf("model.layers.%d.", i), "", r.isMoE(i)))
+	}
+	r.norm = b.norm("model.norm.weight", "")
+	for k := range r.cfg.MTPNumLayers {
+		r.depths = append(r.depths, r.declareDepth(b, k))
+	}
+	b.params.Build()
+	for _, f := range b.build {
+		f()
+	}
+	for _, d := range r.depths {
+		if !r.cfg.MTPDetachHeads {
+			d.EmbedGrad = r.tables.depthGrad()
+		}
+	}
+	r.adam = train.NewAdam(s.Optimizer, b.params)
+	r.lr = train.NewLR(s.Optimizer, s.Scheduler, s.Train.TrainIters)
+	return r, r.initialise()
+}
+
+// declareDepth declares depth k+1. A repeated layer has one set of parameters, of the first depth.
+func (r *Rank[T]) declareDepth(b *builder[T], k int) *mtp.Depth[T] {
+	var d *mtp.Depth[T]
+	if k > 0 && r.cfg.MTPUseRepeatedLayer {
+		d = &mtp.Depth[T]{}
+		b.later(func() { *d = *r.depths[0]; d.K = k + 1 })
+	} else {
+		d = b.depth(k)
+	}
+	d.K, d.Embedding = k+1, r.embed
+	return d
+}
+
+func (r *Rank[T]) isMoE(layer int) bool {
+	return r.cfg.NumMoEExperts > 0 && r.cfg.MoELayerFreq.IsMoE(layer)
+}
+
+func (r *Rank[T]) initialise() error {
+	for _, p := range r.params.List {
+		if r.env.Initial == nil {
+			nn.Fill(p, r.env.Scenario.RNG.Seed)
+			continue
+		}
+		whole, err := r.env.Initial(p.Name)
+		if err != nil {
+			return err
+		}
+		if len(whole) != p.Elements() {
+			return fmt.Errorf("weight %s has %d elements, the model wants %d (%v)", p.Name, len(whole), p.Elements(), p.Shape)
+		}
+		nn.FromWhole(p, whole)
+	}
+	return nil
+}
+
+// showShards hands weights or gradients out.
+func (r *Rank[T]) showShards(c nn.Comm, what string, step int, of func(*nn.Param[T]) []T) {
+	if r.env.Shards == nil {
+		return
+	}
+	coord := r.env.Scenario.Sizes().Coord(r.env.Rank)
+	views := make([]ShardView, 0, len(r.params.List))
+	for _, p := range r.params.List {
+		v := ShardView{Spec: &p.Spec, TPRank: coord.TP, DPRank: coord.DP}
+		switch x := any(of(p)).(type) {
+		case []float32:
+			v.F32 = x
+		case []float64:
+			v.F64 = x
+		}
+		views = append(views, v)
+	}
+	r.env.Shards(what, step, views)
+}

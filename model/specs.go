@@ -1,0 +1,201 @@
+// Package model joins layers into what a rank runs: the trunk, the heads, the depths, and the straight-line
+// programs that train them.
+package model
+
+import (
+	"fmt"
+
+	"phalanx/config"
+	"phalanx/mesh"
+	"phalanx/moe"
+	"phalanx/mtp"
+	"phalanx/nn"
+	"phalanx/tensor"
+)
+
+// builder declares a rank's parameters under their Hugging Face names and builds the modules on them.
+type builder[T tensor.Float] struct {
+	cfg    *config.Model
+	tp     int
+	tpRank int
+	params *nn.Params[T]
+	rope   *nn.RopeTable[T]
+	build  []func() // run once memory is there
+}
+
+func (b *builder[T]) sp() bool { return b.cfg.SequenceParallel && b.tp > 1 }
+
+func (b *builder[T]) shard(dim int) nn.Shard {
+	return nn.Shard{Dim: dim, Parts: b.tp, Index: b.tpRank}
+}
+
+func (b *builder[T]) normal() nn.Init { return nn.Normal(b.cfg.InitMethodStd) }
+
+func (b *builder[T]) outNormal() nn.Init {
+	return nn.ScaledNormal(b.cfg.InitMethodStd, b.cfg.NumLayers)
+}
+
+// norm declares a gain that sees this rank's rows only under sequence parallelism.
+func (b *builder[T]) norm(name, group string) nn.RMSNorm[T] {
+	p := b.params.Declare(nn.Spec{Name: name, Shape: []int{b.cfg.HiddenSize}, Shard: nn.Unsharded, SumTP: b.sp(), Init: nn.Ones, Group: group})
+	return nn.RMSNorm[T]{Gain: p, Eps: T(b.cfg.LayernormEpsilon)}
+}
+
+// headNorm declares a gain over head features: each rank sees its own heads, so its gradient is always partial.
+func (b *builder[T]) headNorm(name, group string) *nn.RMSNorm[T] {
+	p := b.params.Declare(nn.Spec{Name: name, Shape: []int{b.cfg.KVChannels}, Shard: nn.Unsharded, SumTP: b.tp > 1, Init: nn.Ones, Group: group})
+	return &nn.RMSNorm[T]{Gain: p, Eps: T(b.cfg.LayernormEpsilon)}
+}
+
+// matrix declares a weight [out, in] cut along dim; dim < 0: replicated.
+func (b *builder[T]) matrix(name string, out, in, dim int, init nn.Init, group string) *nn.Param[T] {
+	s := nn.Spec{Name: name, Shape: []int{out, in}, Shard: nn.Unsharded, Init: init, Group: group, SumTP: dim < 0 && b.sp()}
+	if dim >= 0 {
+		s.Shard = b.shard(dim)
+	}
+	return b.params.Declare(s)
+}
+
+func (b *builder[T]) later(f func()) { b.build = append(b.build, f) }
+
+// block declares one transformer layer.
+func (b *builder[T]) block(prefix, group string, isMoE bool) *nn.Block[T] {
+	l := &nn.Block[T]{}
+	l.Norm1 = b.norm(prefix+"input_layernorm.weight", group)
+	b.attention(prefix+"self_attn.", group, &l.Attn)
+	l.Norm2 = b.norm(prefix+"post_attention_layernorm.weight", group)
+	if isMoE {
+		l.FFN = b.moe(prefix+"mlp.", group)
+	} else {
+		l.FFN = b.mlp(prefix+"mlp.", group)
+	}
+	return l
+}
+
+func (b *builder[T]) attention(prefix, group string, a *nn.Attention[T]) {
+	m, h := b.cfg, b.cfg.HiddenSize
+	q, kv := m.NumAttentionHeads*m.KVChannels, m.NumQueryGroups*m.KVChannels
+	wq := b.matrix(prefix+"q_proj.weight", q, h, 0, b.normal(), group)
+	wk := b.matrix(prefix+"k_proj.weight", kv, h, 0, b.normal(), group)
+	wv := b.matrix(prefix+"v_proj.weight", kv, h, 0, b.normal(), group)
+	wo := b.matrix(prefix+"o_proj.weight", h, q, 1, b.outNormal(), group)
+	if m.QKLayernorm {
+		a.QNorm, a.KNorm = b.headNorm(prefix+"q_norm.weight", group), b.headNorm(prefix+"k_norm.weight", group)
+	}
+	a.Hq, a.Hkv, a.D, a.Rope = m.NumAttentionHeads/b.tp, m.NumQueryGroups/b.tp, m.KVChannels, b.rope
+	b.later(func() {
+		a.QKV = nn.ColumnLinear[T]{Weights: nn.WeightsOf((q+2*kv)/b.tp, h, wq, wk, wv)}
+		a.Out = nn.RowLinear[T]{Weights: nn.WeightsOf(h, q/b.tp, wo)}
+	})
+}
+
+func (b *builder[T]) act() nn.Activation[T] { return nn.Activation[T]{Gated: b.cfg.GatedLinearUnit} }
+
+// fc1 declares the first product of a feed-forward layer: gate rows (if gated), then up rows.
+func (b *builder[T]) fc1(prefix string, f, dim int, group string) []*nn.Param[T] {
+	var ps []*nn.Param[T]
+	if b.cfg.GatedLinearUnit {
+		ps = append(ps, b.matrix(prefix+"gate_proj.weight", f, b.cfg.HiddenSize, dim, b.normal(), group))
+	}
+	return append(ps, b.matrix(prefix+"up_proj.weight", f, b.cfg.HiddenSize, dim, b.normal(), group))
+}
+
+func (b *builder[T]) mlp(prefix, group string) *nn.MLP[T] {
+	h, f := b.cfg.HiddenSize, b.cfg.FFNHiddenSize
+	w1 := b.fc1(prefix, f, 0, group)
+	w2 := b.matrix(prefix+"down_proj.weight", h, f, 1, b.outNormal(), group)
+	l := &nn.MLP[T]{Act: b.act()}
+	b.later(func() {
+		l.FC1 = nn.ColumnLinear[T]{Weights: nn.WeightsOf(l.Act.Width(f/b.tp), h, w1...)}
+		l.FC2 = nn.RowLinear[T]{Weights: nn.WeightsOf(h, f/b.tp, w2)}
+	})
+	return l
+}
+
+// moe declares a mixture of experts. Experts are whole on every rank (expert tensor parallelism 1).
+func (b *builder[T]) moe(prefix, group string) *moe.Layer[T] {
+	m, h, f := b.cfg, b.cfg.HiddenSize, b.cfg.MoEFFNHiddenSize
+	l := &moe.Layer[T]{Act: b.act(), Experts: make([]moe.Expert[T], m.NumMoEExperts)}
+	router := b.matrix(prefix+"gate.weight", m.NumMoEExperts, h, -1, b.normal(), group)
+	l.Router = moe.Router[T]{K: m.MoERouterTopK, PreSoftmax: m.MoERouterPreSoftmax, ZCoeff: m.MoEZLossCoeff}
+	if m.MoERouterBalancing == "aux_loss" {
+		l.Router.AuxCoeff = m.MoEAuxLossCoeff
+	}
+	b.later(func() { l.Router.Weight = nn.WeightsOf(m.NumMoEExperts, h, router) })
+	for e := range l.Experts {
+		name := fmt.Sprintf("%sexperts.%d.", prefix, e)
+		w1 := b.fc1(name, f, -1, group)
+		w2 := b.matrix(name+"down_proj.weight", h, f, -1, b.outNormal(), group)
+		b.later(func() {
+			l.Experts[e] = moe.Expert[T]{FC1: nn.WeightsOf(l.Act.Width(f), h, w1...), FC2: nn.WeightsOf(h, f, w2)}
+		})
+	}
+	return l
+}
+
+// depth declares the parameters of one MTP layer, stored as decoder layer L+i.
+func (b *builder[T]) depth(i int) *mtp.Depth[T] {
+	m, h := b.cfg, b.cfg.HiddenSize
+	prefix, group := fmt.Sprintf("model.layers.%d.", m.NumLayers+i), b.depthGroup()
+	d := &mtp.Depth[T]{}
+	d.ENorm = b.norm(prefix+"enorm.weight", group)
+	d.HNorm = b.norm(prefix+"hnorm.weight", group)
+	w := b.matrix(prefix+"eh_proj.weight", h, 2*h, 0, b.normal(), group)
+	d.Block = b.block(prefix, group, m.NumMoEExperts > 0 && m.MoELayerFreq.IsMoE(m.NumLayers-1))
+	d.Final = b.norm(prefix+"shared_head.norm.weight", group)
+	b.later(func() { d.EHProj = nn.ColumnLinear[T]{Weights: nn.WeightsOf(h/b.tp, 2*h, w)} })
+	return d
+}
+
+// depthGroup is the norm group of the depths: their own when their heads are detached (SEMANTICS §1.3).
+func (b *builder[T]) depthGroup() string {
+	if b.cfg.MTPDetachHeads {
+		return "mtp"
+	}
+	return ""
+}
+
+// tables are the embedding and the head, and the accumulators of the table's uses. Embedding, head and depths
+// accumulate apart and are added in that order (SEMANTICS D14).
+type tables[T tensor.Float] struct {
+	embed, head *nn.Param[T]
+	tied        bool
+	depths      bool
+}
+
+// tables declares the embedding and, unless tied, the head.
+func (b *builder[T]) tables() tables[T] {
+	m := b.cfg
+	t := tables[T]{tied: !m.UntieEmbeddings, depths: m.MTPNumLayers > 0}
+	s := nn.Spec{Name: "model.embed_tokens.weight", Shape: []int{m.PaddedVocabSize, m.HiddenSize}, Shard: b.shard(0), Init: b.normal(), Uses: 1}
+	if t.tied {
+		s.Uses++
+	}
+	if t.depths {
+		s.Uses++
+	}
+	t.embed = b.params.Declare(s)
+	t.head = t.embed
+	if !t.tied {
+		t.head = b.params.Declare(nn.Spec{Name: "lm_head.weight", Shape: s.Shape, Shard: s.Shard, Init: b.normal()})
+	}
+	return t
+}
+
+// headGrad is the accumulator of the head's use.
+func (t tables[T]) headGrad() []T {
+	if t.tied {
+		return t.embed.Uses[0]
+	}
+	return t.head.Grad
+}
+
+// depthGrad is the accumulator of the depths' use of the embedding.
+func (t tables[T]) depthGrad() []T { return t.embed.Uses[len(t.embed.Uses)-1] }
+
+func newBuilder[T tensor.Float](s *config.Scenario, rank int) *builder[T] {
+	sizes := s.Sizes()
+	m := &s.Model
+	return &builder[T]{cfg: m, tp: sizes.TP, tpRank: sizes.Coord(rank).Of(mesh.TP), params: &nn.Params[T]{},
+		rope: nn.NewRopeTable[T](s.Dataset.SeqLength, m.KVChannels, m.RotaryBase)}
+}

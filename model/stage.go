@@ -1,0 +1,291 @@
+package model
+
+import (
+	"fmt"
+
+	"phalanx/mesh"
+	"phalanx/messages"
+	"phalanx/mtp"
+	"phalanx/nn"
+	"phalanx/tensor"
+	"phalanx/train"
+)
+
+// Names of the values that programs of a rank hand to each other.
+const (
+	portInputs = "inputs" // trunk → depth 1 → depth 2 …: mtp.Inputs with its pass
+	portHead   = "head"   // depth k → stage: mtp.ToHead
+	portGrad   = "grad"   // stage → depth k: gradient of h_k from its loss
+	portChain  = "chain"  // depth k → depth k−1, depth 1 → stage: gradient of h_{k−1}
+)
+
+// step is what every pass of one optimizer step shares.
+type step struct {
+	index        int
+	microbatches int     // of this data-parallel rank
+	first        int     // index of its first microbatch in the whole step
+	global       int     // of the whole step
+	tokens       []int64 // per-token loss: counted tokens of the whole step, LM then depths; else nil
+}
+
+// pass is one microbatch on its way through the stage.
+type pass[T tensor.Float] struct {
+	c     *nn.Ctx[T]
+	mb    *nn.Microbatch
+	saved []*nn.BlockSaved[T]
+	final nn.NormSaved[T]
+	dh    tensor.Mat[T] // gradient of h_0
+	aux   nn.AuxSums
+}
+
+// stage is program 0: it trains for all steps and reports each.
+func (r *Rank[T]) stage(c nn.Comm) {
+	t := r.env.Scenario.Train
+	for i := range t.TrainIters {
+		r.trainStep(c, i)
+		if t.EvalInterval > 0 && r.env.Validation != nil && (i+1)%t.EvalInterval == 0 {
+			r.eval(c, i)
+		}
+		if n := r.env.Scenario.Checkpoint.SaveInterval; n > 0 && (i+1)%n == 0 && i+1 < t.TrainIters {
+			r.showShards(c, "weights", i+1, func(p *nn.Param[T]) []T { return p.Data })
+		}
+	}
+	r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
+}
+
+// newStepShape is which microbatches are this rank's: contiguous runs of the step's, in data-parallel order.
+func (r *Rank[T]) newStepShape(c nn.Comm, i int) step {
+	t := r.env.Scenario.Train
+	s := step{index: i, global: t.GlobalBatchSize / t.MicroBatchSize}
+	s.microbatches = s.global / c.Size(mesh.DP)
+	s.first = c.Rank(mesh.DP) * s.microbatches
+	return s
+}
+
+func (r *Rank[T]) newStep(c nn.Comm, i int) step {
+	s := r.newStepShape(c, i)
+	if r.cfg.CalculatePerTokenLoss {
+		s.tokens = r.countTokens(c, s)
+	}
+	return s
+}
+
+// countTokens counts the labels that each loss counts in the whole step: known from the data alone.
+func (r *Rank[T]) countTokens(c nn.Comm, s step) []int64 {
+	n := make([]int64, 1+len(r.depths))
+	for m := range s.microbatches {
+		mb := r.env.Train.Microbatch(s.index, s.first+m)
+		n[0] += mb.Loss.Count()
+		mask := r.depthMask(mb)
+		for k := range r.depths {
+			mask = mask.Roll()
+			n[k+1] += mask.Count()
+		}
+	}
+	nn.AllReduceInto(c, mesh.DP, nn.TagTokenCounts, nn.Site{Step: s.index, Phase: nn.Update, Layer: -1}, nn.Sum, n)
+	return n
+}
+
+// depthMask is the loss mask that the depths get: the batch's, or ones if it is withheld.
+func (r *Rank[T]) depthMask(mb *nn.Microbatch) *nn.LossMask {
+	if r.cfg.MTPLossMask == "withheld" {
+		return &nn.LossMask{B: mb.B, S: mb.S, AllOnes: true}
+	}
+	return mb.Loss
+}
+
+// trainStep is one optimizer step.
+func (r *Rank[T]) trainStep(c nn.Comm, i int) {
+	s := r.newStep(c, i)
+	r.params.ZeroGrads()
+	done := messages.StepDone{Rank: r.env.Rank, Step: i, LR: r.lr.At(i)}
+	passes := make([]*pass[T], s.microbatches)
+	for _, op := range train.Schedule(s.microbatches) {
+		switch op.Kind {
+		case train.ForwardOp:
+			passes[op.Microbatch] = r.forward(c, s, op.Microbatch, &done.Sums)
+		case train.BackwardOp:
+			r.backward(passes[op.Microbatch])
+			r.addAux(c, passes[op.Microbatch], &done.Sums)
+			passes[op.Microbatch] = nil
+		}
+	}
+	done.GradNorm = r.update(c, i, done.LR)
+	r.env.Emit(done)
+}
+
+// update reduces gradients, clips and steps; it returns the norm before clipping.
+func (r *Rank[T]) update(c nn.Comm, i int, lr float64) float64 {
+	site := nn.Site{Step: i, Phase: nn.Update, Layer: -1}
+	train.ReduceGrads(c, site, r.params)
+	norms := train.GradNorms(c, site, r.params)
+	if r.env.Observer != nil {
+		r.showShards(c, "grads", i, func(p *nn.Param[T]) []T { return p.Grad })
+	}
+	r.adam.Step(lr, norms)
+	return norms[""]
+}
+
+// newPass starts a microbatch: its context, with the padding mask cut as the activations are.
+func (r *Rank[T]) newPass(c nn.Comm, index, local int, mb *nn.Microbatch, phase nn.Phase) *pass[T] {
+	if mb.S > r.env.Scenario.Dataset.SeqLength {
+		panic(fmt.Sprintf("microbatch %d of step %d is %d tokens long, seq_length is %d", local, index, mb.S, r.env.Scenario.Dataset.SeqLength))
+	}
+	ctx := &nn.Ctx[T]{Comm: c, Arena: &r.arena, B: mb.B, S: mb.S, Pad: mb.Pad,
+		SP:   r.cfg.SequenceParallel && c.Size(mesh.TP) > 1,
+		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}}
+	if ctx.SP && mb.Pad != nil {
+		ctx.Pad = mb.Pad.Shard(ctx.TPRank(), ctx.TP())
+	}
+	return &pass[T]{c: ctx, mb: mb}
+}
+
+// forward runs the trunk, starts the depths, and runs every loss with its backward into the hidden states.
+func (r *Rank[T]) forward(c nn.Comm, s step, m int, sums *messages.Sums) *pass[T] {
+	p := r.newPass(c, s.index, m, r.env.Train.Microbatch(s.index, s.first+m), nn.Forward)
+	p.c.Obs, p.c.Sums, p.c.Aux.Gradient = r.env.Observer, &p.aux, 1/float64(s.global)
+	h := r.trunk(p)
+	if len(r.depths) > 0 {
+		p.c.Comm.Send(1, portInputs, depthPass[T]{s: s, pass: p, in: mtp.Inputs[T]{Hidden: h, IDs: p.mb.IDs,
+			Positions: p.mb.Positions, Labels: p.mb.Labels, Loss: r.depthMask(p.mb), Pad: p.c.Pad}})
+	}
+	p.dh = r.lmLoss(p, s, h, sums)
+	for k := 1; k <= len(r.depths); k++ {
+		r.depthLoss(p, s, k, sums)
+	}
+	if c.Rank(mesh.TP) == 0 {
+		sums.Samples += int64(p.mb.B)
+		sums.Tokens += int64(p.mb.B * p.mb.S)
+	}
+	return p
+}
+
+// trunk is the embedding, the decoder layers and the final norm: h_0.
+func (r *Rank[T]) trunk(p *pass[T]) tensor.Mat[T] {
+	r.arena.Reset()
+	x := r.embed.Forward(p.c, p.mb.IDs)
+	for i, l := range r.layers {
+		ctx := p.c.At(i, fmt.Sprintf("layer.%d", i))
+		y, saved := l.Forward(ctx, x)
+		ctx.ObserveMat("hidden", y, ctx.RowsLayout(), nn.Whole)
+		p.saved = append(p.saved, saved)
+		x = y
+	}
+	h, final := r.norm.Forward(p.c, x)
+	p.final = final
+	return h
+}
+
+func (r *Rank[T]) head(grad []T) nn.Head[T] { return nn.Head[T]{Table: r.tables.head, Grad: grad} }
+
+// lmLoss is the loss of h_0; it returns the gradient of h_0.
+func (r *Rank[T]) lmLoss(p *pass[T], s step, h tensor.Mat[T], sums *messages.Sums) tensor.Mat[T] {
+	ctx := p.c.At(-1, "lm")
+	head := r.head(r.tables.headGrad())
+	tokens, means := p.mb.Loss.Count(), s.global
+	if s.tokens != nil {
+		tokens, means = s.tokens[0], 1
+	}
+	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: h, Labels: p.mb.Labels, Loss: p.mb.Loss, Grad: true,
+		Weight: 1 / float64(max(tokens, 1)) / float64(means)})
+	if ctx.TPRank() == 0 {
+		sums.LMLoss += out.LossSum
+		sums.LMTokens += out.Tokens
+	}
+	ctx.ObserveExact("tokens", []float64{float64(out.Tokens)}, 1, 1, nn.Full)
+	ctx.ObserveScalar("loss_sum", out.LossSum)
+	return out.DHidden
+}
+
+// depthLoss waits for depth k, runs its loss and gives it the gradient of h_k.
+func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
+	in := p.c.Comm.Recv(nn.Program(k), portHead).(mtp.ToHead[T])
+	ctx := p.c.At(-1, fmt.Sprintf("mtp.%d", k))
+	ctx.Site.Depth = k
+	head := r.head(r.tables.headGrad())
+	if r.cfg.MTPDetachHeads {
+		head.Grad = nil
+	}
+	tokens, means := in.Tokens, s.global
+	if s.tokens != nil {
+		tokens, means = s.tokens[k], 1
+	}
+	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: in.Hidden, Labels: in.Labels, Loss: in.Loss, Grad: true,
+		Weight: mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), tokens, means)})
+	p.c.Comm.Send(nn.Program(k), portGrad, out.DHidden)
+	ctx.ObserveExact("tokens", []float64{float64(out.Tokens)}, 1, 1, nn.Full)
+	ctx.ObserveScalar("loss_sum", out.LossSum)
+	if ctx.TPRank() != 0 {
+		return
+	}
+	part := messages.Sums{MTPLoss: make([]float64, len(r.depths)), MTPTokens: make([]int64, len(r.depths))}
+	part.MTPLoss[k-1], part.MTPTokens[k-1] = out.LossSum, out.Tokens
+	if s.tokens == nil {
+		part.MTPLoss[k-1] /= float64(max(out.Tokens, 1))
+	}
+	sums.Add(part)
+}
+
+// backward joins the gradients of h_0 and runs the trunk backward.
+func (r *Rank[T]) backward(p *pass[T]) {
+	p.c.Site.Phase = nn.Backward
+	if len(r.depths) > 0 {
+		chain := p.c.Comm.Recv(1, portChain).(tensor.Mat[T])
+		if !r.cfg.MTPDetachHeads {
+			p.dh = p.c.Add(p.dh, chain)
+		}
+	}
+	d := r.norm.Backward(p.c, p.final, p.dh)
+	for i := len(r.layers) - 1; i >= 0; i-- {
+		d = r.layers[i].Backward(p.c.At(i, fmt.Sprintf("layer.%d", i)), p.saved[i], d)
+	}
+	r.embed.Backward(p.c, p.mb.IDs, d, r.tables.embed.Grad)
+}
+
+// addAux adds a microbatch's auxiliary losses, averaged over the layers that have them.
+func (r *Rank[T]) addAux(c nn.Comm, p *pass[T], sums *messages.Sums) {
+	n := r.auxLayers()
+	if n == 0 {
+		return
+	}
+	sums.Balancing += p.aux.Balancing / float64(n)
+	sums.ZLoss += p.aux.Z / float64(n)
+}
+
+// auxLayers is the number of modules that contribute an auxiliary loss (SEMANTICS §5.11).
+func (r *Rank[T]) auxLayers() int {
+	n := 0
+	for i := range r.layers {
+		if r.isMoE(i) {
+			n++
+		}
+	}
+	if len(r.depths) > 0 && r.isMoE(len(r.layers)-1) {
+		if r.cfg.MTPUseRepeatedLayer {
+			return n + 1
+		}
+		return n + len(r.depths)
+	}
+	return n
+}
+
+// eval is one validation pass: the LM loss over eval_iters batches that training never sees.
+func (r *Rank[T]) eval(c nn.Comm, after int) {
+	done := messages.EvalDone{Rank: r.env.Rank, Step: after}
+	t := r.env.Scenario.Train
+	n := t.GlobalBatchSize / t.MicroBatchSize / c.Size(mesh.DP)
+	for i := range t.EvalIters {
+		for m := range n {
+			mb := r.env.Validation.Microbatch(i, c.Rank(mesh.DP)*n+m)
+			p := r.newPass(c, after, m, mb, nn.Eval)
+			h := r.trunk(p)
+			head := r.head(nil)
+			out := head.Loss(p.c, nn.HeadInput[T]{Hidden: h, Labels: mb.Labels, Loss: mb.Loss})
+			if c.Rank(mesh.TP) == 0 {
+				done.Sums.LMLoss += out.LossSum
+				done.Sums.LMTokens += out.Tokens
+			}
+		}
+	}
+	r.env.Emit(done)
+}

@@ -1,0 +1,101 @@
+package mtp
+
+import (
+	"phalanx/nn"
+	"phalanx/tensor"
+)
+
+// Depth is one depth: u = [ENorm(e) ; HNorm(h)] · Wᵀ, one block, a final norm (SEMANTICS §1.1). Under a repeated
+// layer all depths share these parameters.
+type Depth[T tensor.Float] struct {
+	K         int // from 1
+	Embedding nn.Embedding[T]
+	EmbedGrad []T // accumulator of the depths' use of the table; nil: detached
+	ENorm     nn.RMSNorm[T]
+	HNorm     nn.RMSNorm[T]
+	EHProj    nn.ColumnLinear[T] // [H/tp, 2H], embedding half first
+	Block     *nn.Block[T]
+	Final     nn.RMSNorm[T]
+}
+
+// Saved is what Backward wants back.
+type Saved[T tensor.Float] struct {
+	ids                 []int32
+	enorm, hnorm, final nn.NormSaved[T]
+	whole               tensor.Mat[T] // gathered [N, 2H]
+	block               *nn.BlockSaved[T]
+}
+
+// Forward takes rolled inputs and returns h_k in the layout of activations.
+func (d *Depth[T]) Forward(c *nn.Ctx[T], in Inputs[T]) (tensor.Mat[T], *Saved[T]) {
+	s := &Saved[T]{ids: in.IDs}
+	d.observeInputs(c, in)
+	var e, g tensor.Mat[T]
+	e, s.enorm = d.ENorm.Forward(c, d.Embedding.Forward(c, in.IDs))
+	g, s.hnorm = d.HNorm.Forward(c, in.Hidden)
+	u := d.project(c, s, concat(c.Arena, e, g))
+	v, saved := d.Block.Forward(c, u)
+	s.block = saved
+	h, final := d.Final.Forward(c, v)
+	s.final = final
+	c.ObserveMat("hidden", h, c.RowsLayout(), nn.Whole)
+	return h, s
+}
+
+// project is eh_proj in its parallel form: features are cut, gathered, and rows cut again under sequence parallelism.
+func (d *Depth[T]) project(c *nn.Ctx[T], s *Saved[T], x tensor.Mat[T]) tensor.Mat[T] {
+	y, whole := d.EHProj.Forward(c, x, nn.TagEHProjInput)
+	s.whole = whole
+	u := c.GatherCols(y, nn.TagEHProjOutput)
+	if c.SP {
+		from, n := c.SPRows()
+		u = u.Slice(from, from+n)
+	}
+	return u
+}
+
+// Backward takes the gradient of h_k and returns that of h_{k−1}.
+func (d *Depth[T]) Backward(c *nn.Ctx[T], s *Saved[T], dh tensor.Mat[T]) tensor.Mat[T] {
+	dv := d.Final.Backward(c, s.final, dh)
+	du := c.WholeRows(d.Block.Backward(c, s.block, dv), nn.TagScatter)
+	dx := d.EHProj.Backward(c, c.SliceCols(du), s.whole, nn.TagEHProjInput)
+	de, dg := split(c.Arena, dx)
+	de = d.ENorm.Backward(c, s.enorm, de)
+	if d.EmbedGrad != nil {
+		d.Embedding.Backward(c, s.ids, de, d.EmbedGrad)
+	}
+	return d.HNorm.Backward(c, s.hnorm, dg)
+}
+
+// observeInputs shows what the depth sees, whole [B, S].
+func (d *Depth[T]) observeInputs(c *nn.Ctx[T], in Inputs[T]) {
+	c.ObserveExact("input_ids", nn.Float64s(in.IDs), c.B, c.S, nn.Full)
+	c.ObserveExact("position_ids", nn.Float64s(in.Positions), c.B, c.S, nn.Full)
+	c.ObserveExact("labels", nn.Float64s(in.Labels), c.B, c.S, nn.Full)
+	c.ObserveExact("loss_mask", nn.Float64s(in.Loss.Weight), c.B, c.S, nn.Full)
+	if in.Pad != nil && c.Wants("padding_mask") {
+		c.Obs.Observe(nn.Observation{Name: c.Scope + ".padding_mask", Site: c.Site, Rows: in.Pad.Layout, BatchFirst: true,
+			R: in.Pad.B, C: in.Pad.S, Values: nn.Bools(in.Pad.Pad), Exact: true})
+	}
+}
+
+// concat is [a ; b] on features.
+func concat[T tensor.Float](arena *tensor.Arena[T], a, b tensor.Mat[T]) tensor.Mat[T] {
+	out := arena.Mat(a.Rows, a.Cols+b.Cols)
+	for r := range a.Rows {
+		copy(out.Row(r), a.Row(r))
+		copy(out.Row(r)[a.Cols:], b.Row(r))
+	}
+	return out
+}
+
+// split is the transpose of concat for equal halves.
+func split[T tensor.Float](arena *tensor.Arena[T], x tensor.Mat[T]) (a, b tensor.Mat[T]) {
+	h := x.Cols / 2
+	a, b = arena.Mat(x.Rows, h), arena.Mat(x.Rows, h)
+	for r := range x.Rows {
+		copy(a.Row(r), x.Row(r)[:h])
+		copy(b.Row(r), x.Row(r)[h:])
+	}
+	return a, b
+}

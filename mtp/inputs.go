@@ -1,0 +1,80 @@
+// Package mtp holds the depths of multi-token prediction: what travels from depth to depth, how it is rolled, the
+// block of a depth and the weight of its loss (SEMANTICS §0–§4).
+package mtp
+
+import (
+	"phalanx/mesh"
+	"phalanx/nn"
+	"phalanx/tensor"
+)
+
+// Inputs is what a depth gets from the one before it (from the trunk, for depth 1) and, rolled, gives to the next.
+// All six are of one microbatch; ids, positions, labels and loss mask are whole [B, S], hidden and padding mask are
+// in the layout of activations.
+type Inputs[T tensor.Float] struct {
+	Hidden    tensor.Mat[T] // h_{k−1}: [local rows, H], never rolled
+	IDs       []int32       // of depth k−1
+	Positions []int32
+	Labels    []int32
+	Loss      *nn.LossMask
+	Pad       *nn.PadMask // nil: absent, and stays so
+}
+
+// ToHead is what a depth gives to the loss.
+type ToHead[T tensor.Float] struct {
+	Hidden tensor.Mat[T] // h_k after the depth's final norm
+	Labels []int32
+	Loss   *nn.LossMask
+	Tokens int64 // N_k = Σ rolled loss mask
+}
+
+// Roll is one roll of everything but the hidden states (SEMANTICS §2.5, §3.5).
+func Roll[T tensor.Float](c *nn.Ctx[T], in Inputs[T]) Inputs[T] {
+	return Inputs[T]{
+		Hidden:    in.Hidden,
+		IDs:       nn.RollInts(in.IDs, c.B, c.S),
+		Positions: nn.RollInts(in.Positions, c.B, c.S),
+		Labels:    nn.RollInts(in.Labels, c.B, c.S),
+		Loss:      in.Loss.Roll(),
+		Pad:       rollPad(c, in.Pad),
+	}
+}
+
+// rollPad rolls validity, not padding, so that the fill of the roll means padding. A mask that is cut over the
+// tensor-parallel group is gathered first, one boolean all-gather, rolled whole and cut again: the end of a shard is
+// not the end of the sequence. An absent mask stays absent and sends nothing.
+func rollPad[T tensor.Float](c *nn.Ctx[T], pad *nn.PadMask) *nn.PadMask {
+	if pad == nil {
+		return nil
+	}
+	if pad.Layout == nn.Full {
+		return pad.Validity().Roll().PadMask()
+	}
+	return gatherMask(c, pad).Validity().Roll().PadMask().Shard(c.TPRank(), c.TP())
+}
+
+func gatherMask[T tensor.Float](c *nn.Ctx[T], pad *nn.PadMask) *nn.PadMask {
+	n := pad.B * pad.S
+	in, out := make([]byte, n), make([]byte, n*c.TP())
+	for i, p := range pad.Pad {
+		if p {
+			in[i] = 1
+		}
+	}
+	c.Comm.Do(&nn.Op{Axis: mesh.TP, Kind: nn.AllGather, DType: tensor.Bool, Tag: nn.TagMaskGather, Site: c.Site, In: in, Out: out})
+	shards := make([][]bool, c.TP())
+	for r := range shards {
+		shards[r] = make([]bool, n)
+		for i, v := range out[r*n : (r+1)*n] {
+			shards[r][i] = v != 0
+		}
+	}
+	return nn.JoinPadMask(shards, pad.B, pad.S)
+}
+
+// Weight is the gradient weight of one counted token of a depth: factor/D over the number of tokens that share the
+// mean, over the number of such means in the step. Default: tokens of the microbatch, M microbatches. Per-token:
+// tokens of the whole step, one mean.
+func Weight(factor float64, depths int, tokens int64, means int) float64 {
+	return factor / float64(depths) / float64(max(tokens, 1)) / float64(means)
+}

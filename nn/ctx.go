@@ -1,0 +1,162 @@
+package nn
+
+import (
+	"phalanx/mesh"
+	"phalanx/tensor"
+	"phalanx/tensor/kernel"
+)
+
+// Ctx is what a layer needs to run: the other ranks, memory, the shape of the microbatch and its place in the step.
+// It belongs to one program and is passed down; a layer sets Site.Layer for those below it.
+type Ctx[T tensor.Float] struct {
+	Comm  Comm
+	Arena *tensor.Arena[T]
+	Site  Site
+	B, S  int      // rows and whole sequence length of the microbatch
+	SP    bool     // sequence parallelism: activations between blocks are [S/tp·B, H]
+	Pad   *PadMask // in the layout of the activations; nil: absent
+	Scope string   // "layer.0", "mtp.2": prefix of the names of observed quantities
+	Obs   Observer // nil: nobody looks
+	Aux   AuxScale
+	Sums  *AuxSums
+}
+
+// AuxScale is the weight of the auxiliary losses in the objective. It is carried with the microbatch, no global.
+type AuxScale struct {
+	Gradient float64 // 1 / microbatches of the step
+	Divisor  float64 // depths that share one repeated MTP layer, else 1
+}
+
+// AuxSums collects what MoE layers add to a microbatch's figures, before their coefficients.
+type AuxSums struct{ Balancing, Z float64 }
+
+// TP is the size of the tensor-parallel group.
+func (c *Ctx[T]) TP() int { return c.Comm.Size(mesh.TP) }
+
+// TPRank is this rank's place in it.
+func (c *Ctx[T]) TPRank() int { return c.Comm.Rank(mesh.TP) }
+
+// LocalRows is the number of rows of an activation between blocks: S·B, or S/tp·B under sequence parallelism.
+func (c *Ctx[T]) LocalRows() int {
+	if c.SP {
+		return c.S / c.TP() * c.B
+	}
+	return c.S * c.B
+}
+
+// SPRows is the first row and the number of rows that this rank holds of a whole [S·B] tensor.
+func (c *Ctx[T]) SPRows() (from, n int) {
+	n = c.LocalRows()
+	if c.SP {
+		from = c.TPRank() * n
+	}
+	return from, n
+}
+
+// RowsLayout is the layout of activations between blocks.
+func (c *Ctx[T]) RowsLayout() Layout {
+	if c.SP && c.TP() > 1 {
+		return SPShard
+	}
+	return Full
+}
+
+// At is a copy of the context at another layer and scope.
+func (c *Ctx[T]) At(layer int, scope string) *Ctx[T] {
+	d := *c
+	d.Site.Layer, d.Scope = layer, scope
+	return &d
+}
+
+// allReduce combines x over the tensor-parallel group, in place.
+func (c *Ctx[T]) allReduce(x []T, tag Tag, how ReduceKind) {
+	AllReduceInto(c.Comm, mesh.TP, tag, c.Site, how, x)
+}
+
+// AllReduceInto combines x over the group of an axis, in place.
+func AllReduceInto[N tensor.Number](comm Comm, axis mesh.Axis, tag Tag, site Site, how ReduceKind, x []N) {
+	if comm.Size(axis) == 1 {
+		return
+	}
+	b := tensor.Bytes(x)
+	comm.Do(&Op{Axis: axis, Kind: AllReduce, Reduce: how, DType: tensor.DTypeOf[N](), Tag: tag, Site: site, In: b, Out: b})
+}
+
+// GatherRows joins the row shards of the tensor-parallel group: [n, C] of each → [tp·n, C].
+func (c *Ctx[T]) GatherRows(x tensor.Mat[T], tag Tag) tensor.Mat[T] {
+	tp := c.TP()
+	if tp == 1 {
+		return x
+	}
+	out := c.Arena.Mat(tp*x.Rows, x.Cols)
+	c.Comm.Do(&Op{Axis: mesh.TP, Kind: AllGather, DType: tensor.DTypeOf[T](), Tag: tag, Site: c.Site,
+		In: tensor.Bytes(x.Data), Out: tensor.Bytes(out.Data)})
+	return out
+}
+
+// ReduceScatterRows adds x over the tensor-parallel group and keeps this rank's rows: [N, C] → [N/tp, C].
+func (c *Ctx[T]) ReduceScatterRows(x tensor.Mat[T], tag Tag) tensor.Mat[T] {
+	tp := c.TP()
+	if tp == 1 {
+		return x
+	}
+	out := c.Arena.Mat(x.Rows/tp, x.Cols)
+	c.Comm.Do(&Op{Axis: mesh.TP, Kind: ReduceScatter, DType: tensor.DTypeOf[T](), Tag: tag, Site: c.Site,
+		In: tensor.Bytes(x.Data), Out: tensor.Bytes(out.Data)})
+	return out
+}
+
+// GatherCols joins feature shards of the tensor-parallel group: [N, C/tp] of each → [N, C].
+func (c *Ctx[T]) GatherCols(x tensor.Mat[T], tag Tag) tensor.Mat[T] {
+	tp := c.TP()
+	if tp == 1 {
+		return x
+	}
+	stacked := c.GatherRows(x, tag)
+	out := c.Arena.Mat(x.Rows, tp*x.Cols)
+	for j := range tp {
+		for r := range x.Rows {
+			copy(out.Row(r)[j*x.Cols:], stacked.Row(j*x.Rows+r))
+		}
+	}
+	return out
+}
+
+// SliceCols is this rank's feature shard of a whole tensor: [N, C] → [N, C/tp].
+func (c *Ctx[T]) SliceCols(x tensor.Mat[T]) tensor.Mat[T] {
+	tp := c.TP()
+	if tp == 1 {
+		return x
+	}
+	w, from := x.Cols/tp, c.TPRank()*(x.Cols/tp)
+	out := c.Arena.Mat(x.Rows, w)
+	for r := range x.Rows {
+		copy(out.Row(r), x.Row(r)[from:from+w])
+	}
+	return out
+}
+
+// ReducePartial completes a row-parallel sum: partial sums [N, C] on every rank → this rank's rows under sequence
+// parallelism, all rows on every rank without.
+func (c *Ctx[T]) ReducePartial(x tensor.Mat[T], tag Tag) tensor.Mat[T] {
+	if c.SP {
+		return c.ReduceScatterRows(x, tag)
+	}
+	c.allReduce(x.Data, tag, Sum)
+	return x
+}
+
+// WholeRows makes all rows present on every rank: an all-gather under sequence parallelism, nothing without.
+func (c *Ctx[T]) WholeRows(x tensor.Mat[T], tag Tag) tensor.Mat[T] {
+	if c.SP {
+		return c.GatherRows(x, tag)
+	}
+	return x
+}
+
+// Add is a + b in new memory.
+func (c *Ctx[T]) Add(a, b tensor.Mat[T]) tensor.Mat[T] {
+	out := c.Arena.Mat(a.Rows, a.Cols)
+	kernel.Add(out.Data, a.Data, b.Data)
+	return out
+}

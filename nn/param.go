@@ -1,0 +1,148 @@
+package nn
+
+import (
+	"fmt"
+	"sort"
+
+	"phalanx/tensor"
+)
+
+// Shard says which part of a whole parameter a rank holds: part Index of Parts equal cuts along Dim.
+type Shard struct{ Dim, Parts, Index int }
+
+// Unsharded is the whole parameter.
+var Unsharded = Shard{Parts: 1}
+
+// Spec declares a parameter before memory is laid out.
+type Spec struct {
+	Name  string // Hugging Face name
+	Shape []int  // of the whole parameter
+	Shard Shard
+	SumTP bool // each tensor-parallel rank holds a partial gradient of the same replicated parameter
+	Init  Init
+	Group string // norm group: "" or "mtp"
+	Uses  int    // uses whose gradients accumulate apart and are added in a fixed order (SEMANTICS D14); 0 means 1
+}
+
+// Param is one parameter of a rank: its shard of the weights, of the gradient, and what the optimizer must know.
+type Param[T tensor.Float] struct {
+	Spec
+	Data []T
+	Grad []T   // gradient of use 0; the sum of all uses after JoinUses
+	Uses [][]T // further accumulators, one per use beyond the first
+}
+
+// Local is the number of elements of the shard.
+func (s *Spec) Local() int {
+	n := 1
+	for _, d := range s.Shape {
+		n *= d
+	}
+	return n / s.Shard.Parts
+}
+
+// LocalShape is the shape of the shard.
+func (s *Spec) LocalShape() []int {
+	shape := append([]int(nil), s.Shape...)
+	if s.Shard.Parts > 1 {
+		shape[s.Shard.Dim] /= s.Shard.Parts
+	}
+	return shape
+}
+
+// Decay reports whether decoupled weight decay applies: every weight of two or more dimensions.
+func (s *Spec) Decay() bool { return len(s.Shape) >= 2 }
+
+// Params is all parameters of a rank in two flat buffers: partial ones, whose gradients are summed over the
+// tensor-parallel group first, and the rest. Neighbours in declaration order are neighbours in memory, so a module
+// may use several parameters as one matrix.
+type Params[T tensor.Float] struct {
+	List             []*Param[T] // in declaration order
+	SumTP, Rest      []T         // flat gradients
+	dataTP, dataRest []T
+	byName           map[string]*Param[T]
+}
+
+// Declare adds a parameter. Memory comes with Build.
+func (p *Params[T]) Declare(s Spec) *Param[T] {
+	if p.byName == nil {
+		p.byName = map[string]*Param[T]{}
+	}
+	if p.byName[s.Name] != nil {
+		panic(fmt.Sprintf("nn: parameter %s declared twice", s.Name))
+	}
+	q := &Param[T]{Spec: s}
+	p.List = append(p.List, q)
+	p.byName[s.Name] = q
+	return q
+}
+
+// ByName finds a parameter; nil if there is none.
+func (p *Params[T]) ByName(name string) *Param[T] { return p.byName[name] }
+
+// Sorted is the parameters in ascending name order.
+func (p *Params[T]) Sorted() []*Param[T] {
+	s := append([]*Param[T](nil), p.List...)
+	sort.Slice(s, func(i, j int) bool { return s[i].Name < s[j].Name })
+	return s
+}
+
+// Build lays out memory: weights and gradients of every declared parameter, all zero.
+func (p *Params[T]) Build() {
+	var nTP, nRest int
+	for _, q := range p.List {
+		if q.SumTP {
+			nTP += q.Local()
+		} else {
+			nRest += q.Local()
+		}
+	}
+	p.dataTP, p.SumTP = make([]T, nTP), make([]T, nTP)
+	p.dataRest, p.Rest = make([]T, nRest), make([]T, nRest)
+	nTP, nRest = 0, 0
+	for _, q := range p.List {
+		n := q.Local()
+		if q.SumTP {
+			q.Data, q.Grad = p.dataTP[nTP:nTP+n:nTP+n], p.SumTP[nTP:nTP+n:nTP+n]
+			nTP += n
+		} else {
+			q.Data, q.Grad = p.dataRest[nRest:nRest+n:nRest+n], p.Rest[nRest:nRest+n:nRest+n]
+			nRest += n
+		}
+		for range max(q.Spec.Uses, 1) - 1 {
+			q.Uses = append(q.Uses, make([]T, n))
+		}
+	}
+}
+
+// ZeroGrads clears every accumulator.
+func (p *Params[T]) ZeroGrads() {
+	clear(p.SumTP)
+	clear(p.Rest)
+	for _, q := range p.List {
+		for _, u := range q.Uses {
+			clear(u)
+		}
+	}
+}
+
+// Joined sees neighbouring parameters as one flat buffer of n elements, weights and gradients.
+type Joined[T tensor.Float] struct{ parts []*Param[T] }
+
+// Join declares that parts are used as one matrix, stacked by rows. They must be declared one after another.
+func Join[T tensor.Float](parts ...*Param[T]) Joined[T] { return Joined[T]{parts} }
+
+// Data is the stacked weights.
+func (j Joined[T]) Data() []T { return extend(j.parts, func(p *Param[T]) []T { return p.Data }) }
+
+// Grad is the stacked gradients.
+func (j Joined[T]) Grad() []T { return extend(j.parts, func(p *Param[T]) []T { return p.Grad }) }
+
+// Elements is the number of elements of a rank's weights and of its gradient accumulators.
+func (p *Params[T]) Elements() (weights, grads int) {
+	for _, q := range p.List {
+		weights += len(q.Data)
+		grads += len(q.Data) * (1 + len(q.Uses))
+	}
+	return weights, grads
+}

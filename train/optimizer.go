@@ -1,0 +1,102 @@
+package train
+
+import (
+	"math"
+
+	"phalanx/config"
+	"phalanx/mesh"
+	"phalanx/nn"
+	"phalanx/tensor"
+	"phalanx/tensor/kernel"
+)
+
+// gradBucket is the number of gradient elements reduced in one operation: 16 MiB of fp32, small enough that a
+// bucket's copies stay a fraction of the model, large enough that the latency of an operation does not count.
+const gradBucket = 1 << 22
+
+// adamPart is the number of elements one thread updates at least.
+const adamPart = 1 << 16
+
+// ReduceGrads completes every gradient: partial ones over the tensor-parallel group, then all over the
+// data-parallel group. Losses are weighted by the whole step, so both are plain sums.
+func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T]) {
+	for _, q := range p.List {
+		for _, use := range q.Uses {
+			kernel.AddInto(q.Grad, use)
+		}
+	}
+	reduce := func(axis mesh.Axis, g []T) {
+		for from := 0; from < len(g); from += gradBucket {
+			nn.AllReduceInto(c, axis, nn.TagGradient, site, nn.Sum, g[from:min(from+gradBucket, len(g))])
+		}
+	}
+	reduce(mesh.TP, p.SumTP)
+	reduce(mesh.DP, p.SumTP)
+	reduce(mesh.DP, p.Rest)
+}
+
+// GradNorms is the Euclidean norm of each norm group's gradient, every parameter counted once: one partial sum per
+// parameter, shards added in rank order, parameters added in name order (SEMANTICS D14).
+func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T]) map[string]float64 {
+	sorted := p.Sorted()
+	squares := make([]float64, len(sorted))
+	for i, q := range sorted {
+		if q.Shard.Parts > 1 || c.Rank(mesh.TP) == 0 {
+			squares[i] = kernel.SumSquares(q.Grad)
+		}
+	}
+	nn.AllReduceInto(c, mesh.TP, nn.TagGradNorm, site, nn.Sum, squares)
+	norms := map[string]float64{}
+	for i, q := range sorted {
+		norms[q.Group] += squares[i]
+	}
+	for g, v := range norms {
+		norms[g] = math.Sqrt(v)
+	}
+	return norms
+}
+
+// Adam is AdamW with decoupled decay over all parameters of a rank (SEMANTICS §11.3).
+type Adam[T tensor.Float] struct {
+	cfg    config.Optimizer
+	params []*nn.Param[T]
+	m, v   [][]T
+	steps  int
+	pow1   float64 // β1^steps
+	pow2   float64
+}
+
+// NewAdam allocates the moments.
+func NewAdam[T tensor.Float](cfg config.Optimizer, p *nn.Params[T]) *Adam[T] {
+	a := &Adam[T]{cfg: cfg, params: p.List, pow1: 1, pow2: 1}
+	for _, q := range p.List {
+		a.m, a.v = append(a.m, make([]T, len(q.Data))), append(a.v, make([]T, len(q.Data)))
+	}
+	return a
+}
+
+// Clip is the factor that brings a norm down to clip_grad; 1 if it is below or clipping is off.
+func (a *Adam[T]) Clip(norm float64) float64 {
+	if a.cfg.ClipGrad <= 0 {
+		return 1
+	}
+	return math.Min(1, a.cfg.ClipGrad/(norm+1e-6))
+}
+
+// Step updates every parameter with its group's clip factor. A step without tokens is an ordinary step.
+func (a *Adam[T]) Step(lr float64, norms map[string]float64) {
+	a.steps++
+	a.pow1 *= a.cfg.AdamBeta1
+	a.pow2 *= a.cfg.AdamBeta2
+	for i, q := range a.params {
+		h := kernel.AdamWStep[T]{LR: T(lr), Beta1: T(a.cfg.AdamBeta1), Beta2: T(a.cfg.AdamBeta2), Eps: T(a.cfg.AdamEps),
+			BiasCorr1: T(1 - a.pow1), BiasCorr2: T(1 - a.pow2), GradScale: T(a.Clip(norms[q.Group]))}
+		if q.Decay() {
+			h.WeightDecay = T(a.cfg.WeightDecay)
+		}
+		p, g, m, v := q.Data, q.Grad, a.m[i], a.v[i]
+		kernel.Parallel(len(p), adamPart, func(from, to int) {
+			kernel.AdamW(p[from:to], g[from:to], m[from:to], v[from:to], h)
+		})
+	}
+}
