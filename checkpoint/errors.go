@@ -1,0 +1,60 @@
+// Package checkpoint reads and writes weights: safetensors files of our own making, the hash that tells whether two
+// runs hold the same bits, and the config.json beside the weights.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The kinds of FormatError, for errors.Is.
+var (
+	ErrFormat    = errors.New("not a valid safetensors file")
+	ErrTruncated = errors.New("truncated safetensors file")
+	ErrNoTensor  = errors.New("no such tensor")
+	ErrDType     = errors.New("wrong element type")
+)
+
+// FormatError is a file, or a tensor of it, that is not what it has to be: a file of the user to be mended (exit 2).
+type FormatError struct {
+	Path     string
+	Tensor   string // "": the file as a whole
+	Found    string
+	Expected string
+	Kind     error // ErrFormat, ErrTruncated, ErrNoTensor or ErrDType
+}
+
+// Error reads `PATH: truncated safetensors file: tensor "x": found …, expected …`.
+func (e *FormatError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %v: ", e.Path, e.Kind)
+	if e.Tensor != "" {
+		fmt.Fprintf(&b, "tensor %q: ", e.Tensor)
+	}
+	fmt.Fprintf(&b, "found %s, expected %s", e.Found, e.Expected)
+	return b.String()
+}
+
+// Unwrap gives the kind.
+func (e *FormatError) Unwrap() error { return e.Kind }
+
+// WriteError is a file that could not be written. The old file, if there was one, is as it was.
+type WriteError struct {
+	Path string
+	Op   string // create, write, sync, rename, …
+	Hint string // what to do
+	Err  error
+}
+
+// Error reads `cannot write PATH: write: no space left on device: the disk is full, …`.
+func (e *WriteError) Error() string {
+	msg := fmt.Sprintf("cannot write %s: %s: %v", e.Path, e.Op, e.Err)
+	if e.Hint != "" {
+		msg += ": " + e.Hint
+	}
+	return msg
+}
+
+// Unwrap gives the operating system's error.
+func (e *WriteError) Unwrap() error { return e.Err }

@@ -1,0 +1,173 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"phalanx/config"
+)
+
+// Save writes weights and their config.json into a folder, which is made if need be.
+func Save(dir string, m *config.Model, tensors []Tensor, metadata map[string]string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return writeError(dir, "create folder", 0, err)
+	}
+	if err := WriteConfig(dir, m); err != nil {
+		return err
+	}
+	return Write(filepath.Join(dir, WeightsName), tensors, metadata)
+}
+
+// Write writes a safetensors file: names ascending, in the header and in the data, so that equal tensors give equal
+// files; the header padded with spaces to a multiple of 8 bytes. The file is written aside, synced and renamed: a
+// reader and a crash see the old file or the new one, whole. A failure of the machine is a *WriteError.
+func Write(path string, tensors []Tensor, metadata map[string]string) error {
+	order, err := sorted(tensors)
+	if err != nil {
+		return err
+	}
+	head := header(order, metadata)
+	size := int64(len(head))
+	for _, t := range order {
+		size += int64(len(t.Data))
+	}
+	return replace(path, size, func(w io.Writer) error {
+		if _, err := w.Write(head); err != nil {
+			return err
+		}
+		for _, t := range order {
+			if _, err := w.Write(t.Data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// header is the length prefix and the JSON, without any data. tensors are sorted.
+func header(tensors []Tensor, metadata map[string]string) []byte {
+	b := append(make([]byte, prefixBytes), '{')
+	if len(metadata) > 0 {
+		b = append(b, quoted(metadataKey)+":{"...)
+		for i, k := range slices.Sorted(maps.Keys(metadata)) {
+			b = append(b, comma(i)+quoted(k)+":"+quoted(metadata[k])...)
+		}
+		b = append(b, '}')
+	}
+	at := 0
+	for i, t := range tensors {
+		b = append(b, comma(i+len(metadata))...)
+		b = fmt.Appendf(b, `%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}`,
+			quoted(t.Name), t.DType, joined(t.Shape), at, at+len(t.Data))
+		at += len(t.Data)
+	}
+	b = append(b, '}')
+	for len(b)%8 != 0 {
+		b = append(b, ' ')
+	}
+	binary.LittleEndian.PutUint64(b, uint64(len(b)-prefixBytes))
+	return b
+}
+
+// outFile is what replace needs of a file; tests put in one that fails.
+type outFile interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// create opens the file aside. What an earlier, killed writer left under the name is overwritten.
+var create = func(path string) (outFile, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+}
+
+// replace writes a file of size bytes aside, syncs it, puts it in the place of path and syncs the folder.
+func replace(path string, size int64, fill func(io.Writer) error) error {
+	aside := path + ".partial"
+	f, err := create(aside)
+	if err != nil {
+		return writeError(path, "create", size, err)
+	}
+	op, err := "write", fill(f)
+	if err == nil {
+		op, err = "sync", f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		op, err = "close", closeErr
+	}
+	if err == nil {
+		op, err = "rename", os.Rename(aside, path)
+	}
+	if err != nil {
+		_ = os.Remove(aside) // the first error is the one to tell
+		return writeError(path, op, size, err)
+	}
+	return syncDir(path)
+}
+
+// syncDir makes the rename of path last through a power cut.
+func syncDir(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return writeError(path, "open folder", 0, err)
+	}
+	defer d.Close()
+	// Some file systems cannot sync a folder and say EINVAL; there is nothing better to do there.
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return writeError(path, "sync folder", 0, err)
+	}
+	return nil
+}
+
+// writeError adds what to do to the usual failures.
+func writeError(path, op string, size int64, err error) error {
+	var pe *os.PathError
+	var le *os.LinkError
+	switch { // the path is told once, by WriteError
+	case errors.As(err, &pe):
+		err = pe.Err
+	case errors.As(err, &le):
+		err = le.Err
+	}
+	hint := ""
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		hint = fmt.Sprintf("the disk is full, %d bytes are needed; free space or choose another folder", size)
+	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
+		hint = "the folder cannot be written; choose another or change its permissions"
+	case errors.Is(err, os.ErrNotExist):
+		hint = "the folder does not exist; make it first"
+	}
+	return &WriteError{Path: path, Op: op, Hint: hint, Err: err}
+}
+
+// quoted is a JSON string. Marshalling a string cannot fail.
+func quoted(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+func joined(shape []int) string {
+	parts := make([]string, len(shape))
+	for i, d := range shape {
+		parts[i] = strconv.Itoa(d)
+	}
+	return strings.Join(parts, ",")
+}
+
+func comma(i int) string {
+	if i > 0 {
+		return ","
+	}
+	return ""
+}
