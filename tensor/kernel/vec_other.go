@@ -1,3 +1,5 @@
+//go:build !amd64
+
 package kernel
 
 // No vector path: each function says so, and its caller takes the portable form.
