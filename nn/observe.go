@@ -28,12 +28,14 @@ type Observation struct {
 
 // Observer receives observations. It is called from the program's turn and must not keep Values' source.
 type Observer interface {
-	Wants(name string) bool // asked before values are copied
+	Wants(name string, step int) bool // asked before values are copied
 	Observe(Observation)
 }
 
 // Wants reports whether somebody looks at a quantity of this scope.
-func (c *Ctx[T]) Wants(name string) bool { return c.Obs != nil && c.Obs.Wants(c.Scope+"."+name) }
+func (c *Ctx[T]) Wants(name string) bool {
+	return c.Obs != nil && c.Obs.Wants(c.Scope+"."+name, c.Site.Step)
+}
 
 // ObserveMat reports a matrix.
 func (c *Ctx[T]) ObserveMat(name string, x tensor.Mat[T], rows Layout, cols Cols) {

@@ -1,0 +1,108 @@
+package nn_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"phalanx/internal/gradcheck"
+	"phalanx/nn"
+	"phalanx/tensor"
+)
+
+func TestRMSNormGrad(t *testing.T) {
+	r := gradcheck.New(2, 3)
+	n := nn.RMSNorm[float64]{Gain: r.Declare("gain", 8), Eps: 1e-5}
+	r.Build()
+	r.Check(t, r.Random(6, 8), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
+		y, s := n.Forward(r.C, x)
+		return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] { return n.Backward(r.C, s, dy) }
+	})
+}
+
+func ffnGrad(t *testing.T, gated bool) {
+	r := gradcheck.New(2, 3)
+	act := nn.Activation[float64]{Gated: gated}
+	const h, f = 6, 5
+	w1, w2 := r.Declare("w1", act.Width(f), h), r.Declare("w2", h, f)
+	r.Build()
+	m := nn.MLP[float64]{Act: act, FC1: nn.ColumnLinear[float64]{Weights: nn.WeightsOf(act.Width(f), h, w1)},
+		FC2: nn.RowLinear[float64]{Weights: nn.WeightsOf(h, f, w2)}}
+	r.Check(t, r.Random(6, h), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
+		y, s := m.Forward(r.C, x)
+		return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] { return m.Backward(r.C, s, dy) }
+	})
+}
+
+func TestSwiGLUMLPGrad(t *testing.T)      { ffnGrad(t, true) }
+func TestSquaredReLUMLPGrad(t *testing.T) { ffnGrad(t, false) }
+
+func attnGrad(t *testing.T, b, s, hq, hkv int, headNorms bool) {
+	r := gradcheck.New(b, s)
+	const h, d = 6, 4
+	wq, wk, wv, wo := r.Declare("q", hq*d, h), r.Declare("k", hkv*d, h), r.Declare("v", hkv*d, h), r.Declare("o", h, hq*d)
+	a := nn.Attention[float64]{Hq: hq, Hkv: hkv, D: d, Rope: nn.NewRopeTable[float64](s, d, 10000)}
+	if headNorms {
+		a.QNorm = &nn.RMSNorm[float64]{Gain: r.Declare("qn", d), Eps: 1e-5}
+		a.KNorm = &nn.RMSNorm[float64]{Gain: r.Declare("kn", d), Eps: 1e-5}
+	}
+	r.Build()
+	a.QKV = nn.ColumnLinear[float64]{Weights: nn.WeightsOf((hq+2*hkv)*d, h, wq, wk, wv)}
+	a.Out = nn.RowLinear[float64]{Weights: nn.WeightsOf(h, hq*d, wo)}
+	r.Check(t, r.Random(b*s, h), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
+		y, saved := a.Forward(r.C, x)
+		return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] { return a.Backward(r.C, saved, dy) }
+	})
+}
+
+func TestAttentionGrad(t *testing.T)          { attnGrad(t, 2, 3, 2, 1, false) }
+func TestAttentionHeadNormsGrad(t *testing.T) { attnGrad(t, 2, 3, 4, 2, true) }
+func TestAttentionLongerThanATile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long sequence")
+	}
+	attnGrad(t, 1, 70, 1, 1, false)
+}
+
+func TestHeadGrad(t *testing.T) {
+	r := gradcheck.New(2, 3)
+	const h, v = 5, 7
+	w := r.Declare("head", v, h)
+	r.Build()
+	labels := []int32{1, 2, 3, 4, 5, 6}
+	mask := &nn.LossMask{B: 2, S: 3, Weight: []float32{1, 1, 0, 1, 0, 1}}
+	x := r.Random(6, h)
+	head := nn.Head[float64]{Table: w, Grad: w.Grad}
+	in := nn.HeadInput[float64]{Hidden: x, Labels: labels, Loss: mask, Weight: 0.25, Grad: true}
+	loss := func() float64 {
+		r.C.Arena.Reset()
+		return head.Loss(r.C, nn.HeadInput[float64]{Hidden: x, Labels: labels, Loss: mask}).LossSum * 0.25
+	}
+	r.Params.ZeroGrads()
+	out := head.Loss(r.C, in)
+	require.EqualValues(t, 4, out.Tokens)
+	dx := append([]float64(nil), out.DHidden.Data...)
+	gradcheck.Near(t, "hidden", loss, x.Data, dx)
+	gradcheck.Near(t, "table", loss, w.Data, append([]float64(nil), w.Grad...))
+}
+
+// The head works in chunks of rows; a long input must give what its rows give one by one.
+func TestHeadChunksAgreeWithRows(t *testing.T) {
+	const rows, h, v = 600, 4, 6
+	r := gradcheck.New(1, rows)
+	w := r.Declare("head", v, h)
+	r.Build()
+	x := r.Random(rows, h)
+	labels := make([]int32, rows)
+	for i := range labels {
+		labels[i] = int32(i % v)
+	}
+	got := (&nn.Head[float64]{Table: w}).Loss(r.C, nn.HeadInput[float64]{Hidden: x, Labels: labels, Loss: &nn.LossMask{B: 1, S: rows, AllOnes: true}})
+	want := 0.0
+	for i := range rows {
+		one := gradcheck.New(1, 1)
+		want += (&nn.Head[float64]{Table: w}).Loss(one.C, nn.HeadInput[float64]{Hidden: x.Slice(i, i+1), Labels: labels[i : i+1],
+			Loss: &nn.LossMask{B: 1, S: 1, AllOnes: true}}).LossSum
+	}
+	require.InDelta(t, want, got.LossSum, 1e-9*want)
+}

@@ -1,0 +1,39 @@
+package run
+
+import (
+	"go.uber.org/zap"
+
+	"phalanx/config"
+	"phalanx/messages"
+)
+
+// Options are how to launch; what to train is the scenario.
+type Options struct {
+	NATS   string // URL of a running server; "" starts an embedded one
+	Out    string // folder for logs, report and checkpoints; "": only where the scenario says
+	Listen Listener
+	Logger *zap.Logger
+}
+
+// Listener is told what happens, one call at a time. Any field may be nil.
+type Listener struct {
+	Start func(Plan)                  // once, before the first step
+	Step  func(StepFigures, Timing)   // every step
+	Eval  func(EvalFigures)           // every validation pass
+	Event func(messages.Event)        // everything else, printable in one line
+	Saved func(path string, step int) // a checkpoint was written
+}
+
+// Timing is how long things took. Wall clock, for people only.
+type Timing struct {
+	StepMs     float64
+	TokensPerS float64 // of this step
+	DoneSteps  int
+	Steps      int
+}
+
+// Plan is what a scenario comes to, before it runs.
+type Plan struct {
+	Scenario config.Scenario
+	Lines    []string // as `phalanx plan` prints them
+}

@@ -1,0 +1,114 @@
+// Package run is the composition root: it turns a scenario into ranks, links, actors and listeners, waits for the
+// end, and checks what the scenario expects.
+package run
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// Report is the outcome of one scenario. Its JSON is a contract (SCENARIO §1).
+type Report struct {
+	Name              string           `json:"name"`
+	Verdict           string           `json:"verdict"` // pass | fail
+	Steps             []StepFigures    `json:"steps"`
+	Expect            []ExpectResult   `json:"expect"`
+	Messages          map[string]Count `json:"messages"`
+	Restarts          int              `json:"restarts"`
+	Replayed          int              `json:"replayed"`
+	DuplicatesDropped int              `json:"duplicates_dropped"`
+	RecoveryMs        []float64        `json:"recovery_ms"`
+	WeightsSHA256     string           `json:"weights_sha256"`
+	Transport         string           `json:"transport"`
+	TokensPerS        float64          `json:"tokens_per_s"`
+	PeakRSSBytes      int64            `json:"peak_rss_bytes"`
+	Validation        []EvalFigures    `json:"validation,omitempty"`
+	Checkpoint        string           `json:"checkpoint,omitempty"` // folder of the last one written
+	Error             string           `json:"error,omitempty"`
+	Reports           []string         `json:"-"` // text blocks the scenario asked for (token losses, masks)
+}
+
+// StepFigures are the figures of one optimizer step, 1-based as the console prints them.
+type StepFigures struct {
+	Step      int
+	LMLoss    float64
+	MTPLoss   []float64 // per depth
+	Balancing *float64  // load_balancing_loss; nil without MoE
+	ZLoss     *float64
+	GradNorm  float64
+	LR        float64
+	Tokens    int64
+	Samples   int64 // consumed so far
+	Batch     int   // global batch size
+	Finite    bool
+	LMTokens  int64 // labels that counted; 0: "no tokens"
+}
+
+// MarshalJSON writes Megatron's names.
+func (s StepFigures) MarshalJSON() ([]byte, error) {
+	out := []field{{"step", s.Step}, {"lm loss", number(s.LMLoss)}}
+	for k, v := range s.MTPLoss {
+		out = append(out, field{"mtp_" + strconv.Itoa(k+1) + " loss", number(v)})
+	}
+	if s.Balancing != nil {
+		out = append(out, field{"load_balancing_loss", number(*s.Balancing)})
+	}
+	if s.ZLoss != nil {
+		out = append(out, field{"z_loss", number(*s.ZLoss)})
+	}
+	out = append(out, field{"grad norm", number(s.GradNorm)}, field{"learning rate", number(s.LR)}, field{"tokens", s.Tokens})
+	return marshalOrdered(out)
+}
+
+// EvalFigures is one validation pass.
+type EvalFigures struct {
+	Step   int     `json:"step"`
+	LMLoss float64 `json:"lm loss"`
+	Tokens int64   `json:"tokens"`
+}
+
+// ExpectResult is one expectation and what was found.
+type ExpectResult struct {
+	Text string `json:"text"`
+	OK   bool   `json:"ok"`
+	Got  string `json:"got"`
+}
+
+// Count is operations per group and payload bytes of one kind of message.
+type Count struct {
+	Count int64 `json:"count"`
+	Bytes int64 `json:"bytes"`
+}
+
+type field struct {
+	key   string
+	value any
+}
+
+// number is v, or its name where JSON has none (NaN, Inf).
+func number(v float64) any {
+	if v-v != 0 {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return v
+}
+
+// marshalOrdered writes an object with its keys in the given order.
+func marshalOrdered(fields []field) ([]byte, error) {
+	out := []byte{'{'}
+	for i, f := range fields {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		key, err := json.Marshal(f.key)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(f.value)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(out, key...), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
