@@ -1,0 +1,120 @@
+package collective
+
+import (
+	"fmt"
+	"math"
+
+	"phalanx/messages"
+	"phalanx/nn"
+	"phalanx/tensor"
+)
+
+// OpError says that a program asked for an operation that no group can do. It is the program's fault.
+type OpError struct {
+	Op      string // the operation in words
+	Problem string // found, expected
+}
+
+func (e *OpError) Error() string { return fmt.Sprintf("%s: %s", e.Op, e.Problem) }
+
+// CheckOp says what is wrong with an operation of member rank of a group of size members; nil if nothing is.
+func CheckOp(op *nn.Op, size, rank int) error {
+	for _, check := range [...]func() string{
+		func() string { return checkWhat(op) },
+		func() string { return checkSite(op) },
+		func() string { return checkLengths(op, size, rank) },
+	} {
+		if problem := check(); problem != "" {
+			return &OpError{Op: describe(op), Problem: problem}
+		}
+	}
+	return nil
+}
+
+// describe does not trust the fields as nn.Op.String does.
+func describe(op *nn.Op) string {
+	n := OpName{Axis: op.Axis, Kind: op.Kind, Reduce: op.Reduce, Tag: op.Tag, DType: op.DType, Site: op.Site}
+	n.Elements = len(op.In) / max(op.DType.Size(), 1)
+	return n.String()
+}
+
+func checkWhat(op *nn.Op) string {
+	switch {
+	case op.Kind < nn.AllReduce || op.Kind > nn.AllGather:
+		return fmt.Sprintf("kind %d is unknown, expected all_reduce, reduce_scatter or all_gather", op.Kind)
+	case op.Tag == 0 || op.Tag > tagMax:
+		return fmt.Sprintf("tag %d does not fit a message name, expected 1 to %d", op.Tag, tagMax)
+	case op.Reduce > nn.Max:
+		return fmt.Sprintf("reduction %d is unknown, expected sum or max", op.Reduce)
+	case op.DType.Size() == 0:
+		return fmt.Sprintf("element type %s is unknown", op.DType)
+	case op.Kind != nn.AllGather && !reducible(op.DType, op.Reduce):
+		return fmt.Sprintf("no %s of %s: sum takes F32, F64, I32, I64; max takes U8 and BOOL too", op.Reduce, op.DType)
+	}
+	return ""
+}
+
+func reducible(d tensor.DType, how nn.ReduceKind) bool {
+	switch d {
+	case tensor.F32, tensor.F64, tensor.I32, tensor.I64:
+		return true
+	case tensor.U8, tensor.Bool:
+		return how == nn.Max
+	}
+	return false
+}
+
+// checkSite sees to it that the site survives in a header.
+func checkSite(op *nn.Op) string {
+	s := op.Site
+	for _, f := range [...]struct {
+		name             string
+		found, low, high int
+	}{
+		{"step", s.Step, 0, math.MaxUint32},
+		{"microbatch", s.Microbatch, 0, math.MaxUint16},
+		{"phase", int(s.Phase), 1, phaseMax},
+		{"depth", s.Depth, 0, depthMax},
+		{"layer", s.Layer, -1, messages.NoLayer - 1},
+	} {
+		if f.found < f.low || f.found > f.high {
+			return fmt.Sprintf("%s %d does not fit a message name, expected %d to %d", f.name, f.found, f.low, f.high)
+		}
+	}
+	return ""
+}
+
+// checkLengths: the whole value is cut into pieces as piece does; In and Out are wholes or this member's piece.
+func checkLengths(op *nn.Op, size, rank int) string {
+	unit := op.DType.Size()
+	in, out := len(op.In), len(op.Out)
+	if in%unit != 0 || out%unit != 0 {
+		return fmt.Sprintf("In has %d and Out %d bytes, expected multiples of %d", in, out, unit)
+	}
+	whole, want, found, which := in, in, out, "Out"
+	switch op.Kind {
+	case nn.ReduceScatter:
+		want = pieceLen(in, unit, size, rank)
+	case nn.AllGather:
+		whole, want, found, which = out, pieceLen(out, unit, size, rank), in, "In"
+	}
+	if whole/unit > math.MaxUint32 {
+		return fmt.Sprintf("%d elements do not fit a message name, expected at most %d", whole/unit, math.MaxUint32)
+	}
+	if found != want {
+		return fmt.Sprintf("%s has %d bytes, expected %d: member %d of %d of a value of %d bytes", which, found, want, rank, size, whole)
+	}
+	return ""
+}
+
+// piece is the byte range of member j's piece of a value of n bytes: equal pieces of whole elements, the last ones
+// shorter or empty if the elements do not divide.
+func piece(n, unit, size, j int) (from, to int) {
+	each := (n/unit + size - 1) / size * unit
+	return min(n, j*each), min(n, (j+1)*each)
+}
+
+func pieceLen(n, unit, size, j int) int {
+	from, to := piece(n, unit, size, j)
+	return to - from
+}
