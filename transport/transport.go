@@ -4,6 +4,10 @@ package transport
 import "phalanx/messages"
 
 // Message is one whole message: a header (Chunk 0 of 1) and the payload it names.
+//
+// The layer above fills the name: Dst, Chan, Step, Microbatch, Op, Layer, Phase, Seq, DType, NDim and Shape. The link
+// fills the rest: Kind, Src, the Identity, Chunk, Chunks, Len, Edge and PayloadCRC. A received header has PayloadCRC
+// 0 (the pieces were checked, one by one), and its Edge means something to the link only.
 type Message struct {
 	Header  messages.Header
 	Payload []byte
@@ -12,16 +16,17 @@ type Message struct {
 // Link is one rank's way to the others. It is safe for concurrent use by the actors of its rank.
 type Link interface {
 	// Send takes the payload: the caller must not touch it again. It does not wait for the receiver; bytes beyond
-	// the credits of the edge are queued, in order, until the receiver has taken earlier ones.
+	// the credits of the channel are queued, in order, until the receiver has taken earlier ones.
 	Send(Message) error
 	// Consumed says that the owner of this rank has taken a received message; its payload may be reused and the
-	// sender gets its credit back.
+	// sender gets its credit back. It must be called exactly once for each message, with the header and the payload
+	// as they were received.
 	Consumed(Message)
 }
 
 // Handler is what a rank gives to Open. Receive gets whole messages, in order for one (source, channel); Fail gets
-// what the link could not heal (a lost or corrupt piece, a broken connection). Both are called from the link's
-// goroutines and must not block.
+// what the link could not heal (a lost or corrupt piece, a broken connection) as a *LinkError. Both are called from
+// goroutines of the link, or of a sender, and must neither block nor close the network.
 type Handler struct {
 	Receive func(Message)
 	Fail    func(error)
@@ -30,8 +35,21 @@ type Handler struct {
 // Network opens the links of one run. All ranks of a process open theirs before any of them sends.
 type Network interface {
 	Open(rank int, h Handler) (Link, error)
-	// Close ends all links; nothing is received afterwards.
+	// Close ends all links; nothing is received afterwards. What still waits in a queue of a sender is thrown away.
 	Close() error
 	// Name is what reports call this transport: "nats", "direct".
 	Name() string
 }
+
+// Stats counts what the links of a network have done since it began.
+type Stats struct {
+	Messages      uint64 // whole messages sent
+	Pieces        uint64 // pieces they went in
+	Bytes         uint64 // payload bytes sent
+	Credits       uint64 // credit messages sent
+	SlowConsumers uint64 // pieces a client dropped for want of room; each one fails the run
+	Reconnects    uint64 // connections that were lost and came back
+}
+
+// Counter is a network that counts.
+type Counter interface{ Stats() Stats }

@@ -1,0 +1,205 @@
+package natslink
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"go.uber.org/zap"
+
+	"phalanx/transport"
+)
+
+// Stats is transport.Stats.
+type Stats = transport.Stats
+
+// Network is the ranks of this process at one NATS server. It is a transport.Network and a transport.Counter.
+type Network struct {
+	opts   Options
+	id     transport.Identity
+	log    *zap.Logger
+	server *server.Server // embedded, or nil
+	where  string         // for errors
+
+	maxPayload, maxPending int64
+
+	mu     sync.Mutex
+	links  map[int]*link
+	closed bool
+
+	messages, pieces, bytes, credits, reconnects atomic.Uint64
+}
+
+// Start reaches the server, or starts the embedded one, and reads its limits. The context bounds the start only.
+func Start(ctx context.Context, o Options) (*Network, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{opts: o, id: o.identity(), log: o.Logger, where: redact(o.URL), maxPending: int64(o.MaxPending), links: map[int]*link{}}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("natslink: not started: %w", err)
+	}
+	if o.Embedded {
+		if n.server, err = startServer(&o); err != nil {
+			return nil, err
+		}
+		n.where = "this process"
+		n.maxPending = 2 * int64(o.CreditBytes) * int64(max(o.Ranks-1, fanInAssumed))
+	}
+	if err := n.greet(ctx); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// greet makes one connection to learn whether the server takes us, and which pieces.
+func (n *Network) greet(ctx context.Context) error {
+	timeout := connectTimeout
+	if d, ok := ctx.Deadline(); ok {
+		timeout = max(time.Millisecond, min(timeout, time.Until(d)))
+	}
+	c, err := n.dial("phalanx start", timeout)
+	if err != nil {
+		return err
+	}
+	n.maxPayload = c.MaxPayload()
+	c.Close()
+	if n.maxPayload < payloadBytesMin {
+		return fmt.Errorf("natslink: found max_payload %d at %s, expected at least %d: raise max_payload of the server", n.maxPayload, n.where, payloadBytesMin)
+	}
+	_, err = n.opts.limitsFor(n.opts.Ranks, n.maxPayload, n.maxPending)
+	return err
+}
+
+// Name is "nats".
+func (n *Network) Name() string { return "nats" }
+
+// URL is where other processes reach the server; empty when it does not listen.
+func (n *Network) URL() string {
+	if n.server == nil {
+		return n.opts.URL
+	}
+	if n.opts.URL == "" {
+		return ""
+	}
+	return n.server.ClientURL()
+}
+
+// Stats counts what the links of this process did.
+func (n *Network) Stats() Stats {
+	s := Stats{Messages: n.messages.Load(), Pieces: n.pieces.Load(), Bytes: n.bytes.Load(), Credits: n.credits.Load(), Reconnects: n.reconnects.Load()}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.links {
+		s.SlowConsumers += l.countDrops(l.pieces)
+	}
+	return s
+}
+
+func (n *Network) pieceSent(p *piece) {
+	n.pieces.Add(1)
+	n.bytes.Add(uint64(len(p.payload)))
+	if p.last {
+		n.messages.Add(1)
+	}
+}
+
+func (n *Network) dataSubject(dst, src int) string {
+	return fmt.Sprintf("t.%s.d.%d.%d", n.opts.Run, dst, src)
+}
+func (n *Network) creditSubject(dst int) string { return fmt.Sprintf("t.%s.c.%d", n.opts.Run, dst) }
+
+func (n *Network) rankMax() int {
+	if n.opts.Ranks > 0 {
+		return n.opts.Ranks - 1
+	}
+	return 0xffff
+}
+
+// Open connects a rank. When it returns, what others send to the rank arrives.
+func (n *Network) Open(rank int, h transport.Handler) (transport.Link, error) {
+	switch {
+	case rank < 0 || rank > n.rankMax():
+		return nil, fmt.Errorf("natslink: found rank %d, expected 0 to %d", rank, n.rankMax())
+	case h.Receive == nil || h.Fail == nil:
+		return nil, fmt.Errorf("natslink: rank %d: expected both Receive and Fail in the handler", rank)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, &transport.LinkError{Kind: transport.ErrClosed, Src: rank, Dst: transport.Unknown, Chan: transport.Unknown}
+	}
+	if _, ok := n.links[rank]; ok {
+		return nil, fmt.Errorf("natslink: rank %d is open already; each rank opens one link", rank)
+	}
+	lim, err := n.opts.limitsFor(max(n.opts.Ranks, len(n.links)+1), n.maxPayload, n.maxPending)
+	if err != nil {
+		return nil, err
+	}
+	l := newLink(n, rank, h, lim)
+	if err := l.open(); err != nil {
+		l.close()
+		return nil, err
+	}
+	n.links[rank] = l
+	for _, other := range n.links {
+		other.setLimits(lim)
+	}
+	return l, nil
+}
+
+// open makes the two connections, subscribes, and waits for the server to know it.
+func (l *link) open() (err error) {
+	if l.data, err = l.connect("data"); err != nil {
+		return err
+	}
+	if l.ctrl, err = l.connect("control"); err != nil {
+		return err
+	}
+	if l.pieces, err = l.data.Subscribe(fmt.Sprintf("t.%s.d.%d.*", l.net.opts.Run, l.rank), l.receive); err != nil {
+		return fmt.Errorf("natslink: rank %d cannot subscribe: %w", l.rank, err)
+	}
+	credits, err := l.ctrl.Subscribe(l.net.creditSubject(l.rank), l.credit)
+	if err != nil {
+		return fmt.Errorf("natslink: rank %d cannot subscribe: %w", l.rank, err)
+	}
+	l.ended.Add(2)
+	l.pieces.SetClosedHandler(func(string) { l.ended.Done() })
+	credits.SetClosedHandler(func(string) { l.ended.Done() })
+	if err := l.data.FlushTimeout(connectTimeout); err != nil {
+		return fmt.Errorf("natslink: rank %d: the server does not confirm the subscription for data: %w", l.rank, err)
+	}
+	if err := l.ctrl.FlushTimeout(connectTimeout); err != nil {
+		return fmt.Errorf("natslink: rank %d: the server does not confirm the subscription for credits: %w", l.rank, err)
+	}
+	l.loops.Add(2)
+	go l.write()
+	go l.keep()
+	return nil
+}
+
+// Close ends all links, then the embedded server, and returns when both are gone.
+func (n *Network) Close() error {
+	n.mu.Lock()
+	n.closed = true
+	links := make([]*link, 0, len(n.links))
+	for _, l := range n.links {
+		links = append(links, l)
+	}
+	n.mu.Unlock()
+	slices.SortFunc(links, func(a, b *link) int { return a.rank - b.rank })
+	for _, l := range links {
+		l.close()
+	}
+	if n.server != nil {
+		n.server.Shutdown()
+		n.server.WaitForShutdown()
+	}
+	return nil
+}
