@@ -25,6 +25,8 @@ type Scenario struct {
 
 	// Dir is the folder of the file: relative paths of the scenario start there. Not a key.
 	Dir string `yaml:"-"`
+	// Notes say what is legal but probably not meant: keys without effect, things Megatron refuses. Not a key.
+	Notes []string `yaml:"-"`
 }
 
 // Model has Megatron-Core's names.
@@ -113,7 +115,7 @@ type Dataset struct {
 	Paths     []string `yaml:"paths"` // text, jsonl: files, read in order; .gz is unpacked
 	Path      string   `yaml:"path"`  // reference: CASE.json
 	Rows      []Row    `yaml:"rows"`
-	// Split is the share of a text, or of the documents of a jsonl file, kept for validation, taken from its end.
+	// ValidationShare is the share of a text, or of the documents of a jsonl file, kept for validation, taken from its end.
 	ValidationShare float64 `yaml:"validation_share"`
 	PadTo           string  `yaml:"pad_to"` // jsonl: seq_length (default) | longest (of the microbatch)
 	PadToken        int     `yaml:"pad_token"`

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"math"
+	"reflect"
+	"slices"
+)
+
+// validationShare and evalIters are what an evaluation takes when the file does not say (evalIters is Megatron's).
+const (
+	validationShare = 0.1
+	evalIters       = 100
+	byteVocab       = 256 // of the byte tokenizer; synthetic tokens are drawn from the same
+)
+
+// Defaults is a scenario in which every key with a constant default has it; what follows from other keys, and what is
+// required, is left unset.
+func Defaults() Scenario {
+	var s Scenario
+	d := newDecoder()
+	visit(reflect.ValueOf(&s).Elem(), nil, func(at *loc, v reflect.Value) {
+		if sp := specOf(at.star()); sp.constant() {
+			d.value(defaultNode(sp.def, v.Kind()), at, v)
+		}
+	})
+	return s
+}
+
+// defaultNode is the text of a default as a node of the key's kind.
+func defaultNode(text string, k reflect.Kind) *node {
+	tag := "!!float"
+	switch k {
+	case reflect.String:
+		tag = "!!str"
+	case reflect.Bool:
+		tag = "!!bool"
+	}
+	return &node{tag: tag, text: text}
+}
+
+// derive gives the keys that follow from others their defaults. given says which keys the file has.
+func (s *Scenario) derive(given func(key string) bool) {
+	s.Model.derive(given)
+	s.deriveDataset(given)
+	s.deriveSizes()
+	t := &s.Train
+	if t.EvalInterval > 0 && !given("train.eval_iters") {
+		t.EvalIters = evalIters
+	}
+	if !given("scheduler.lr_decay_style") {
+		s.Scheduler.LRDecayStyle = "constant"
+		if given("scheduler") {
+			s.Scheduler.LRDecayStyle = "linear"
+		}
+	}
+	if s.Scheduler.LRDecayIters == 0 {
+		s.Scheduler.LRDecayIters = t.TrainIters
+	}
+}
+
+func (m *Model) derive(given func(key string) bool) {
+	if m.NumQueryGroups == 0 {
+		m.NumQueryGroups = m.NumAttentionHeads
+	}
+	if m.KVChannels == 0 && m.NumAttentionHeads > 0 && m.HiddenSize%m.NumAttentionHeads == 0 {
+		m.KVChannels = m.HiddenSize / m.NumAttentionHeads
+	}
+	if m.FFNHiddenSize == 0 {
+		m.FFNHiddenSize = product(4, m.HiddenSize)
+	}
+	if m.MoEFFNHiddenSize == 0 {
+		m.MoEFFNHiddenSize = m.FFNHiddenSize
+	}
+	if !given("model.gated_linear_unit") {
+		m.GatedLinearUnit = m.ActivationFunc != "squared_relu"
+	}
+}
+
+func (s *Scenario) deriveDataset(given func(key string) bool) {
+	d := &s.Dataset
+	text := d.Kind == "text" || d.Kind == "jsonl"
+	if s.Model.PaddedVocabSize == 0 && d.Kind != "" && d.Kind != "reference" && !d.explicitTokens() {
+		s.Model.PaddedVocabSize = byteVocab
+	}
+	if d.Kind == "rows" && d.SeqLength == 0 {
+		for i := range d.Rows {
+			d.SeqLength = max(d.SeqLength, d.Rows[i].length())
+		}
+	}
+	if text && s.Train.EvalInterval > 0 && !given("dataset.validation_share") {
+		d.ValidationShare = validationShare
+	}
+	if text && !given("dataset.shuffle") {
+		d.Shuffle = true
+	}
+	if d.Kind == "jsonl" && d.PadTo == "" {
+		d.PadTo = "seq_length"
+	}
+	if d.LossMask == "" && d.Kind != "" && d.Kind != "reference" {
+		d.LossMask = "present"
+	}
+	if d.PaddingMask == "" {
+		d.PaddingMask = d.defaultPaddingMask()
+	}
+}
+
+func (d *Dataset) defaultPaddingMask() string {
+	switch {
+	case d.Kind == "rows", d.Kind == "jsonl", d.Kind == "synthetic" && d.MinValid > 0:
+		return "present"
+	case d.Kind == "text", d.Kind == "synthetic":
+		return "absent"
+	}
+	return ""
+}
+
+// deriveSizes sets the size of the job and of a step.
+func (s *Scenario) deriveSizes() {
+	if s.Dist.WorldSize == 0 {
+		s.Dist.WorldSize = s.modelParallel()
+	}
+	if s.Train.GlobalBatchSize == 0 {
+		s.Train.GlobalBatchSize = product(s.Train.MicroBatchSize, s.DataParallel())
+	}
+}
+
+// explicitTokens reports whether any row gives its tokens: then the file must say how large the vocabulary is.
+func (d *Dataset) explicitTokens() bool {
+	return slices.ContainsFunc(d.Rows, func(r Row) bool { return r.Tokens != nil || r.Labels != nil })
+}
+
+// length is the number of tokens a row has.
+func (r *Row) length() int {
+	if r.Valid != nil && r.Tokens == nil {
+		return *r.Valid
+	}
+	return len(r.Tokens)
+}
+
+// product multiplies sizes; it stops at the greatest int instead of overflowing. A negative size counts as 0.
+func product(factors ...int) int {
+	out := 1
+	for _, f := range factors {
+		switch {
+		case f <= 0:
+			return 0
+		case out > math.MaxInt/f:
+			out = math.MaxInt
+		default:
+			out *= f
+		}
+	}
+	return out
+}
+
+// sum adds sizes; it stops at the greatest int instead of overflowing.
+func sum(terms ...int) int {
+	out := 0
+	for _, t := range terms {
+		if t > math.MaxInt-out {
+			return math.MaxInt
+		}
+		out += max(t, 0)
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+package config
+
+// trainKeys are the keys of train, optimizer and scheduler.
+var trainKeys = []spec{
+	{key: "train.train_iters", def: required, in: between(1, MaxIterations), doc: "Optimizer steps."},
+	{key: "train.micro_batch_size", def: required, in: between(1, MaxMicroBatch), doc: "Rows that one data-parallel rank computes at a time."},
+	{key: "train.global_batch_size", def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true, doc: "Rows per optimizer step."},
+	{key: "train.dtype", def: "fp32", legal: []string{"fp32", "fp64", "bf16", "fp16"}, doc: "Element type of weights and activations."},
+	{key: "train.eval_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between evaluations; 0: never."},
+	{key: "train.eval_iters", def: "= 100 when eval_interval > 0, else 0", in: between(0, MaxIterations), doc: "Global batches per evaluation."},
+	{key: "train.threads", def: "0", in: between(0, MaxThreads), doc: "Compute threads of a process; 0: one per core. Changes no bit."},
+
+	{key: "optimizer.optimizer", def: "adam", legal: []string{"adam", "sgd", "lion", "muon", "dist_muon"}, doc: "Adam with decoupled weight decay (AdamW)."},
+	{key: "optimizer.lr", def: required, in: atLeast(0), doc: "Greatest learning rate."},
+	{key: "optimizer.min_lr", def: "0", in: atLeast(0), null: true, doc: "Learning rate at the end of the decay."},
+	{key: "optimizer.weight_decay", def: "0.01", in: atLeast(0), doc: "Decoupled decay of weights with two or more dimensions."},
+	{key: "optimizer.adam_beta1", def: "0.9", in: share(), doc: "Decay of the first moment."},
+	{key: "optimizer.adam_beta2", def: "0.999", in: share(), doc: "Decay of the second moment."},
+	{key: "optimizer.adam_eps", def: "1e-8", in: above(0), doc: "Added to the root of the second moment."},
+	{key: "optimizer.clip_grad", def: "1", in: atLeast(0), doc: "Greatest gradient norm; 0: no clipping."},
+
+	{key: "scheduler.lr_decay_style", def: "= linear, constant without a scheduler section",
+		legal: []string{"constant", "linear", "cosine", "inverse-square-root", "WSD"}, doc: "Shape of the learning rate after warm-up."},
+	{key: "scheduler.lr_decay_iters", def: "= train_iters", in: between(1, MaxIterations), null: true, doc: "Step at which the decay ends."},
+	{key: "scheduler.lr_warmup_iters", def: "0", in: between(0, MaxIterations), doc: "Steps of linear warm-up."},
+	{key: "scheduler.lr_warmup_init", def: "0", in: atLeast(0), doc: "Learning rate at the start of the warm-up."},
+	{key: "scheduler.lr_wsd_decay_iters", def: "0", in: between(0, MaxIterations), null: true, doc: "WSD: steps of the final decay."},
+	{key: "scheduler.lr_wsd_decay_style", def: "exponential", legal: []string{"exponential", "linear", "cosine", "minus_sqrt"}, doc: "WSD: shape of the final decay."},
+}
+
+// dataKeys are the keys of dataset and tokenizer.
+var dataKeys = []spec{
+	{key: "dataset.kind", def: required, legal: []string{"rows", "synthetic", "text", "jsonl", "indexed", "reference"}, doc: "Where rows come from."},
+	{key: "dataset.seq_length", def: "= longest row for rows, of the case for reference, else required", in: between(1, MaxSeqLength), doc: "Tokens per row."},
+	{key: "dataset.paths", doc: "text, jsonl: files in the order they are read; .gz is unpacked. Relative to the scenario's folder."},
+	{key: "dataset.path", doc: "reference: the case's JSON file. Relative to the scenario's folder."},
+	{key: "dataset.rows", doc: "rows: the rows, used in order and from the start again."},
+	{key: "dataset.rows.*.valid", in: between(0, MaxSeqLength), null: true, doc: "Length of a row of synthetic tokens."},
+	{key: "dataset.rows.*.tokens", doc: "Tokens of the row."},
+	{key: "dataset.rows.*.labels", doc: "Label of each token; -100 counts in no loss. Default: the next token."},
+	{key: "dataset.rows.*.loss_mask", doc: "0 or 1 per label: whether it counts in the loss."},
+	{key: "dataset.rows.*.padding_mask", doc: "0 or 1 per token: 1 is padding."},
+	{key: "dataset.rows.*.answer", null: true, doc: "Label positions [from, to) that count in the loss, instead of a loss_mask."},
+	{key: "dataset.validation_share", def: "= 0.1 for text and jsonl when eval_interval > 0, else 0", in: share(),
+		doc: "text, jsonl: share of the text or documents kept for validation, from the end."},
+	{key: "dataset.pad_to", def: "= seq_length for jsonl", legal: []string{"seq_length", "longest"}, doc: "jsonl: rows are padded to seq_length or to the longest of the microbatch."},
+	{key: "dataset.pad_token", def: "0", in: between(0, MaxVocab-1), doc: "rows, synthetic, jsonl: token at padding."},
+	{key: "dataset.answer_only_loss", def: "false", doc: "jsonl: only the labels of answers count in the loss."},
+	{key: "dataset.padding_mask", def: "= present for rows, jsonl and synthetic with min_valid, absent for text and synthetic, of the case for reference",
+		legal: []string{"present", "absent"}, doc: "Whether batches carry a padding mask."},
+	{key: "dataset.loss_mask", def: "= present, of the case for reference", legal: []string{"present", "absent"}, doc: "Whether batches carry a loss mask; absent: every label counts."},
+	{key: "dataset.shuffle", def: "= true for text and jsonl", doc: "text, jsonl: the order of samples is drawn from seed and epoch."},
+	{key: "dataset.min_valid", def: "0", in: between(0, MaxSeqLength), doc: "synthetic: rows are valid up to a length drawn from [min_valid, seq_length]; 0: all full."},
+
+	{key: "tokenizer.kind", def: "byte", legal: []string{"byte"}, doc: "Turns text into tokens; byte: one token per byte."},
+}
+
+// runKeys are the keys outside sections and those of rng, dist, transport, recovery, logger, checkpoint and variants.
+var runKeys = []spec{
+	{key: "name", def: "= the file's name", doc: "Names the run in reports and folders."},
+	{key: "about", doc: "One or two sentences for readers."},
+	{key: "rng.seed", def: "1234", doc: "Seed of every random choice."},
+	{key: "dist.world_size", def: "= tensor · context · pipeline parallel size", in: between(1, MaxWorld), null: true, doc: "Ranks; what is left after model parallelism is data parallel."},
+
+	{key: "transport.kind", def: "nats", legal: []string{"nats", "direct"}, doc: "Carries messages between ranks."},
+	{key: "transport.embedded", def: "= true without url", null: true, doc: "Start a NATS server in this process."},
+	{key: "transport.url", doc: "A running NATS server, or several with commas."},
+	{key: "transport.colocated", def: "nats", legal: []string{"nats", "direct"}, doc: "Between ranks of one process: nats, or direct (handed over in memory)."},
+	{key: "transport.piece_bytes", def: "262144", in: between(MinPieceBytes, MaxPieceBytes), doc: "Largest piece of a tensor in one message."},
+
+	{key: "recovery.collective_timeout_s", def: "5", in: &bounds{high: MaxTimeoutS, lowOpen: true}, doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom."},
+
+	{key: "logger.log_interval", def: "1", in: between(1, MaxIterations), doc: "Steps between iteration lines."},
+	{key: "logger.token_loss_report", def: "false", doc: "Per depth: loss, mass on padding, percentiles over tokens."},
+	{key: "logger.mask_report", def: "false", doc: "Per depth: rows of the padding mask, valid tokens at the router."},
+
+	{key: "checkpoint.save", null: true, doc: "Folder for weights; below --out when relative."},
+	{key: "checkpoint.save_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between checkpoints; 0: at the end only."},
+	{key: "checkpoint.load", null: true, doc: "safetensors file or folder with weights under Hugging Face names."},
+
+	{key: "variants", doc: "Runs of this file: each is the file with its own settings."},
+	{key: "variants.*.name", def: required, doc: "Names the variant; unique in the file."},
+	{key: "variants.*.set", doc: "Dotted keys and their values, as overrides on the command line."},
+}
+
+// expectKeys are the keys of an expectation.
+var expectKeys = []spec{
+	{key: "expect", doc: "What must hold, else the run exits with 3."},
+	{key: "expect.*.quantity", doc: "Dotted name of an observable; phalanx run --list-quantities prints them."},
+	{key: "expect.*.step", def: "= the last", in: between(0, MaxIterations), null: true, doc: "Step at which the quantity is read."},
+	{key: "expect.*.microbatch", def: "= 0", in: between(0, MaxMicrobatches), null: true, doc: "Microbatch at which the quantity is read."},
+	{key: "expect.*.row", in: between(0, MaxMicroBatch), null: true, doc: "Row of the quantity."},
+	{key: "expect.*.equals", null: true, doc: "The quantity is this number, fraction (-13/48) or list."},
+	{key: "expect.*.close", null: true, doc: "The quantity is this within tolerance."},
+	{key: "expect.*.tolerance", def: "0", in: atLeast(0), doc: "Greatest error for close and equals."},
+	{key: "expect.*.below", null: true, doc: "The quantity is less than this."},
+	{key: "expect.*.above", null: true, doc: "The quantity is more than this."},
+	{key: "expect.*.between", doc: "The quantity is in [low, high]."},
+	{key: "expect.*.finite", def: "false", doc: "The quantity has no NaN or infinity."},
+	{key: "expect.*.refused", doc: "The scenario is refused with a problem that contains this text."},
+}

@@ -1,0 +1,124 @@
+package config
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// refusal is something a scenario may say that this version cannot do. To support it later, remove its line here (and,
+// for a key or section, give it a field).
+type refusal struct {
+	key    string                  // with * for indices
+	values func(value string) bool // the refused values of a key we have; nil: the key itself
+	list   bool                    // refuses a list where the key takes one value
+	now    string                  // what this version takes instead
+}
+
+// refusals is everything SCENARIO.md or Megatron's values have that comes with a later version.
+var refusals = []refusal{
+	{key: "faults", now: "runs without injected faults"},
+	{key: "mutate", now: "the trainer as it is; model.mtp_loss_mask: withheld shows one public bug"},
+	{key: "probe", now: "expectations on the quantities of a real run"},
+	{key: "expect.*.same_as", now: oneComparison},
+	{key: "expect.*.detected", now: oneComparison},
+	{key: "expect.*.restarts", now: oneComparison},
+	{key: "dataset.embeddings", now: "token ids through the embedding table"},
+	{key: "dataset.rows.*.documents", now: "one document a row"},
+	{key: "dataset.rows.*.embeddings", now: "token ids through the embedding table"},
+	{key: "model.moe_seq_aux_per_row", now: "moe_router_load_balancing_type aux_loss or none"},
+
+	{key: "recovery.snapshot_every", now: recoveryNow},
+	{key: "recovery.snapshot_bytes", now: recoveryNow},
+	{key: "recovery.log_bytes", now: recoveryNow},
+	{key: "recovery.rank_restarts", now: recoveryNow},
+	{key: "recovery.job_restarts", now: recoveryNow},
+	{key: "recovery.restart_window_s", now: recoveryNow},
+	{key: "recovery.heartbeat_ms", now: recoveryNow},
+	{key: "recovery.recording", now: recoveryNow},
+	{key: "transport.creds", now: credentialsNow},
+	{key: "transport.nkey", now: credentialsNow},
+	{key: "transport.tls_ca", now: credentialsNow},
+	{key: "transport.tls_cert", now: credentialsNow},
+	{key: "transport.tls_key", now: credentialsNow},
+
+	{key: "model.context_parallel_size", values: moreThan(1), now: "1"},
+	{key: "model.pipeline_model_parallel_size", values: moreThan(1), now: "1"},
+	{key: "model.expert_model_parallel_size", values: moreThan(1), now: "1"},
+	{key: "model.loss_normalization", values: is("upstream")},
+	{key: "model.position_embedding_type", values: is("none", "learned_absolute", "mrope", "yarn")},
+	{key: "model.activation_func", values: is("gelu", "quick_gelu", "relu")},
+	{key: "model.moe_router_score_function", values: is("sigmoid", "sqrtsoftplus")},
+	{key: "model.moe_router_load_balancing_type", values: is("seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile")},
+	{key: "model.moe_router_load_balancing_type", list: true, now: "one of aux_loss and none"},
+	{key: "model.moe_aux_loss_coeff", list: true, now: "one number"},
+	{key: "optimizer.optimizer", values: is("sgd", "lion", "muon", "dist_muon")},
+	{key: "train.dtype", values: is("bf16", "fp16")},
+	{key: "dataset.kind", values: is("indexed")},
+}
+
+const (
+	oneComparison  = "quantity with equals, close, below, above, between or finite; or refused"
+	recoveryNow    = "recovery.collective_timeout_s"
+	credentialsNow = "an embedded server, or transport.url of one that asks for no credentials"
+)
+
+// moreThan refuses whole numbers above n.
+func moreThan(n int) func(string) bool {
+	return func(value string) bool {
+		x, err := strconv.Atoi(value)
+		return err == nil && x > n
+	}
+}
+
+// is refuses words.
+func is(words ...string) func(string) bool {
+	return func(value string) bool { return slices.Contains(words, value) }
+}
+
+// refusedKey is the refusal of a key or section that has no field yet; nil if there is none.
+func refusedKey(star string) *refusal {
+	for i, r := range refusals {
+		if r.values == nil && !r.list && r.key == star {
+			return &refusals[i]
+		}
+	}
+	return nil
+}
+
+// refusedList is the refusal of a list for a key that takes one value; nil if there is none.
+func refusedList(star string) *refusal {
+	for i, r := range refusals {
+		if r.list && r.key == star {
+			return &refusals[i]
+		}
+	}
+	return nil
+}
+
+// refusedValue is the refusal of a value of a key; nil if there is none.
+func refusedValue(star, value string) *refusal {
+	for i, r := range refusals {
+		if r.values != nil && r.key == star && r.values(value) {
+			return &refusals[i]
+		}
+	}
+	return nil
+}
+
+// legalNow are the values of an enumeration that no refusal takes out.
+func legalNow(s *spec) []string {
+	return slices.DeleteFunc(slices.Clone(s.legal), func(v string) bool { return refusedValue(s.key, v) != nil })
+}
+
+// keyMessage is the refusal of a key.
+func (r *refusal) keyMessage() string { return "not in this version; supported now: " + r.now }
+
+// valueMessage is the refusal of a value.
+func (r *refusal) valueMessage(found string) string {
+	now := r.now
+	if now == "" {
+		now = strings.Join(legalNow(specOf(r.key)), ", ")
+	}
+	return "found " + found + ", which is not in this version; legal now: " + now
+}

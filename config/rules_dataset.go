@@ -1,0 +1,174 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// kindKeys are the keys of the dataset section that each kind takes beside kind itself.
+var kindKeys = map[string][]string{
+	"rows":      {"seq_length", "rows", "pad_token", "padding_mask", "loss_mask"},
+	"synthetic": {"seq_length", "min_valid", "pad_token", "padding_mask", "loss_mask"},
+	"text":      {"seq_length", "paths", "validation_share", "shuffle", "padding_mask", "loss_mask"},
+	"jsonl": {"seq_length", "paths", "validation_share", "shuffle", "pad_to", "pad_token", "answer_only_loss",
+		"padding_mask", "loss_mask"},
+	"reference": {"seq_length", "path"},
+}
+
+// ignoreLabel in a file means that the label counts in no loss.
+const ignoreLabel = -100
+
+// dataset holds the rules of the dataset section.
+func (c *checker) dataset() {
+	d, m := &c.s.Dataset, &c.s.Model
+	if !c.ok("dataset.kind") {
+		return
+	}
+	c.kind()
+	if d.Kind != "reference" {
+		if m.PaddedVocabSize == 0 {
+			c.fail("model.padded_vocab_size", fmt.Sprintf("required with explicit tokens or labels; expected a whole number from 2 to %d, above all of them", MaxVocab))
+		}
+		if d.SeqLength == 0 {
+			c.fail("dataset.seq_length", fmt.Sprintf("required with dataset kind %s; expected a whole number from 1 to %d", d.Kind, MaxSeqLength), "dataset.rows")
+		}
+	}
+	if (d.Kind == "text" || d.Kind == "jsonl") && c.s.Tokenizer.Kind == "byte" && m.PaddedVocabSize < byteVocab {
+		c.fail("model.padded_vocab_size", fmt.Sprintf("%d is less than the byte tokenizer's %d tokens; nearest legal: %d", m.PaddedVocabSize, byteVocab, byteVocab), "tokenizer.kind")
+	}
+	if v := m.PaddedVocabSize; v > 0 && d.PadToken >= v {
+		c.fail("dataset.pad_token", fmt.Sprintf("%d is not in the vocabulary of padded_vocab_size %d; nearest legal: %d", d.PadToken, v, v-1), "model.padded_vocab_size")
+	}
+	if d.MinValid > d.SeqLength && d.Kind == "synthetic" {
+		c.fail("dataset.min_valid", fmt.Sprintf("%d is more than seq_length %d; nearest legal: %d", d.MinValid, d.SeqLength, d.SeqLength), "dataset.seq_length")
+	}
+	if d.AnswerOnlyLoss && d.LossMask == "absent" {
+		c.fail("dataset.answer_only_loss", "is a loss mask, and loss_mask: absent has none; remove one of the two")
+	}
+	if (d.Kind == "text" || d.Kind == "jsonl") && c.s.Train.EvalInterval > 0 && d.ValidationShare == 0 {
+		c.fail("dataset.validation_share", "0 leaves nothing for the evaluations of train.eval_interval; expected a number above 0, or eval_interval: 0", "train.eval_interval")
+	}
+	if d.Kind == "rows" {
+		for i := range d.Rows {
+			c.row(i)
+		}
+	}
+}
+
+// kind checks that the keys which are set are those of the kind, and that the kind has what it needs.
+func (c *checker) kind() {
+	d := &c.s.Dataset
+	set := map[string]bool{
+		"paths": d.Paths != nil, "path": d.Path != "", "rows": d.Rows != nil, "validation_share": d.ValidationShare != 0, "pad_to": d.PadTo != "",
+		"pad_token": d.PadToken != 0, "answer_only_loss": d.AnswerOnlyLoss, "padding_mask": d.PaddingMask != "", "loss_mask": d.LossMask != "",
+		"shuffle": d.Shuffle, "min_valid": d.MinValid != 0,
+	}
+	for _, key := range sectionKeys("dataset") {
+		if set[key] && !slices.Contains(kindKeys[d.Kind], key) {
+			c.fail("dataset."+key, fmt.Sprintf("is not a key of kind %s, which has %s", d.Kind, strings.Join(kindKeys[d.Kind], ", ")))
+		}
+	}
+	needs := map[string]string{"rows": "rows", "text": "paths", "jsonl": "paths", "reference": "path"}[d.Kind]
+	if needs != "" && !set[needs] {
+		c.fail("dataset."+needs, "required with dataset kind "+d.Kind+"; expected "+article(typeName(reflect.TypeOf(lookup(c.s, "dataset."+needs)))))
+	}
+	for i, path := range d.Paths {
+		if path == "" {
+			c.fail(fmt.Sprintf("dataset.paths.%d", i), "found an empty text, expected the path of a file")
+		}
+	}
+}
+
+// row holds the rules of one explicit row.
+func (c *checker) row(i int) {
+	d := &c.s.Dataset
+	r, at := &d.Rows[i], fmt.Sprintf("dataset.rows.%d", i)
+	switch {
+	case r.Valid == nil && r.Tokens == nil:
+		c.fail(at, "has neither valid nor tokens; give valid (a length, tokens are synthetic) or tokens", at+".valid", at+".tokens")
+		return
+	case r.Valid != nil && r.Tokens != nil:
+		c.fail(at, "has both valid and tokens; give valid (a length, tokens are synthetic) or tokens", at+".valid", at+".tokens")
+		return
+	}
+	c.rowLengths(r, at)
+	c.rowValues(at+".tokens", r.Tokens, c.token)
+	c.rowValues(at+".labels", r.Labels, c.label)
+	c.rowValues(at+".loss_mask", r.LossMask, bit)
+	c.rowValues(at+".padding_mask", r.PaddingMask, bit)
+	if r.PaddingMask != nil && d.PaddingMask == "absent" {
+		c.fail(at+".padding_mask", "is given while dataset.padding_mask is absent; remove one of the two", "dataset.padding_mask")
+	}
+	if r.LossMask != nil && d.LossMask == "absent" {
+		c.fail(at+".loss_mask", "is given while dataset.loss_mask is absent; remove one of the two", "dataset.loss_mask")
+	}
+	c.answer(r, at)
+}
+
+// rowLengths checks the length of a row against seq_length and of its lists against the row.
+func (c *checker) rowLengths(r *Row, at string) {
+	n, from := r.length(), at+".tokens"
+	if r.Valid != nil {
+		from = at + ".valid"
+	}
+	if limit := c.s.Dataset.SeqLength; n > limit {
+		c.fail(from, fmt.Sprintf("the row has %d tokens, expected at most seq_length %d", n, limit), "dataset.seq_length")
+	}
+	for name, values := range map[string][]int{"labels": r.Labels, "loss_mask": r.LossMask, "padding_mask": r.PaddingMask} {
+		if values != nil && len(values) != n {
+			c.fail(at+"."+name, fmt.Sprintf("has %d entries, expected %d, one for each token of the row", len(values), n), from)
+		}
+	}
+}
+
+func (c *checker) answer(r *Row, at string) {
+	if r.Answer == nil {
+		return
+	}
+	from, to, n := r.Answer[0], r.Answer[1], r.length()
+	switch {
+	case r.LossMask != nil:
+		c.fail(at+".answer", "and loss_mask say the same thing; remove one of the two")
+	case c.s.Dataset.LossMask == "absent":
+		c.fail(at+".answer", "is given while dataset.loss_mask is absent; remove one of the two", "dataset.loss_mask")
+	case from < 0 || from > to || to > n:
+		c.fail(at+".answer", fmt.Sprintf("found [%d, %d], expected positions with 0 ≤ from ≤ to ≤ %d, the length of the row", from, to, n), at+".tokens", at+".valid")
+	}
+}
+
+// rowValues checks each entry of a list of a row; wrong says what is wrong with a value, empty if nothing.
+func (c *checker) rowValues(key string, values []int, wrong func(v int) string) {
+	if !c.ok(key) {
+		return
+	}
+	for i, v := range values {
+		if text := wrong(v); text != "" {
+			c.fail(fmt.Sprintf("%s.%d", key, i), text)
+		}
+	}
+}
+
+func (c *checker) token(v int) string {
+	n := c.s.Model.PaddedVocabSize
+	if n == 0 || !c.ok("model.padded_vocab_size") || v >= 0 && v < n {
+		return ""
+	}
+	return fmt.Sprintf("found token %d, expected one from 0 to %d (padded_vocab_size %d)", v, n-1, n)
+}
+
+func (c *checker) label(v int) string {
+	if v == ignoreLabel || c.token(v) == "" {
+		return ""
+	}
+	n := c.s.Model.PaddedVocabSize
+	return fmt.Sprintf("found label %d, expected one from 0 to %d (padded_vocab_size %d), or %d to count in no loss", v, n-1, n, ignoreLabel)
+}
+
+func bit(v int) string {
+	if v == 0 || v == 1 {
+		return ""
+	}
+	return fmt.Sprintf("found %d, expected 0 or 1", v)
+}

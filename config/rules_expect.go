@@ -1,0 +1,97 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// expectations holds the rules of each expectation.
+func (c *checker) expectations() {
+	for i := range c.s.Expect {
+		c.expectation(&c.s.Expect[i], fmt.Sprintf("expect.%d", i))
+	}
+}
+
+// comparisons are the comparisons an expectation makes.
+func (e *Expect) comparisons() []string {
+	var have []string
+	for _, c := range []struct {
+		name string
+		set  bool
+	}{
+		{"equals", e.Equals != nil}, {"close", e.Close != nil}, {"below", e.Below != nil}, {"above", e.Above != nil},
+		{"between", e.Between != nil}, {"finite", e.Finite}, {"refused", e.Refused != ""},
+	} {
+		if c.set {
+			have = append(have, c.name)
+		}
+	}
+	return have
+}
+
+func (c *checker) expectation(e *Expect, at string) {
+	for key := range c.bad {
+		if strings.HasPrefix(key, at+".") {
+			return // a comparison that could not be read would be reported as missing
+		}
+	}
+	have := e.comparisons()
+	switch {
+	case len(have) == 0:
+		c.fail(at, "compares nothing; expected exactly one of equals, close, below, above, between, finite: true or refused")
+		return
+	case len(have) > 1:
+		c.fail(at, "has "+oneOf(have)+" at once; expected exactly one comparison, so write one expectation for each")
+		return
+	}
+	c.quantity(e, at, have[0])
+	if e.Tolerance != 0 && e.Close == nil && e.Equals == nil {
+		c.fail(at+".tolerance", "goes with close or equals, not with "+have[0]+"; remove it")
+	}
+	if e.Close != nil && e.Tolerance == 0 {
+		c.fail(at+".close", "needs a tolerance above 0, as in tolerance: 1.0e-6; for none use equals")
+	}
+	if n := len(e.Between); e.Between != nil && n != 2 {
+		c.fail(at+".between", fmt.Sprintf("has %d numbers, expected two: [low, high]", n))
+	} else if n == 2 && e.Between[0] > e.Between[1] {
+		c.fail(at+".between", fmt.Sprintf("found [%s, %s], expected the lower number first", number(e.Between[0]), number(e.Between[1])))
+	}
+	if e.Step != nil && *e.Step > c.s.Train.TrainIters {
+		c.fail(at+".step", fmt.Sprintf("%d is beyond train_iters %d", *e.Step, c.s.Train.TrainIters), "train.train_iters")
+	}
+}
+
+// quantity checks that an expectation names what it looks at, unless it expects a refusal.
+func (c *checker) quantity(e *Expect, at, comparison string) {
+	switch {
+	case comparison != "refused" && e.Quantity == "":
+		c.fail(at, comparison+" needs a quantity; phalanx run --list-quantities FILE prints them")
+	case comparison == "refused" && (e.Quantity != "" || e.Step != nil || e.Microbatch != nil || e.Row != nil):
+		c.fail(at, "refused looks at no quantity, step, microbatch or row; remove them")
+	}
+}
+
+// variants holds the rules of the variants of a file. Their settings are checked run by run.
+func (c *checker) variants() {
+	vs := c.s.Variants
+	if len(vs) > MaxVariants {
+		c.fail("variants", fmt.Sprintf("has %d entries, expected at most %d", len(vs), MaxVariants))
+		return
+	}
+	first := map[string]int{}
+	for i, v := range vs {
+		key := fmt.Sprintf("variants.%d.name", i)
+		if !c.ok(key) {
+			continue
+		}
+		if j, twice := first[v.Name]; twice {
+			c.fail(key, fmt.Sprintf("%s is also the name of variant %d; names are unique", show(v.Name), j))
+			continue
+		}
+		first[v.Name] = i
+		if strings.Contains(v.Name, "/") {
+			c.fail(key, fmt.Sprintf("found %s, expected a name without a slash: the run is named file/variant", show(v.Name)))
+		}
+		c.name(key, v.Name)
+	}
+}

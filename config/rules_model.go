@@ -1,0 +1,99 @@
+package config
+
+import "fmt"
+
+// model holds the rules within the model section.
+func (c *checker) model() {
+	c.heads()
+	c.activation()
+	c.moe()
+	c.mtp()
+	m := &c.s.Model
+	sizes := []string{"model.num_layers", "model.hidden_size", "model.num_attention_heads", "model.num_query_groups", "model.kv_channels",
+		"model.ffn_hidden_size", "model.moe_ffn_hidden_size", "model.num_moe_experts", "model.padded_vocab_size", "model.mtp_num_layers"}
+	if n := m.Parameters(); c.ok(sizes...) && n > MaxParameters {
+		c.fail("model", fmt.Sprintf("has %s parameters, expected at most %d; reduce hidden_size, num_layers, num_moe_experts or padded_vocab_size",
+			count(n), MaxParameters), sizes...)
+	}
+}
+
+func (c *checker) heads() {
+	m := &c.s.Model
+	const heads, groups, hidden, channels = "model.num_attention_heads", "model.num_query_groups", "model.hidden_size", "model.kv_channels"
+	if !c.ok(heads, groups, hidden, channels) {
+		return
+	}
+	if m.NumQueryGroups > 0 && m.NumAttentionHeads%m.NumQueryGroups != 0 {
+		c.fail(heads, fmt.Sprintf("%d is not divisible by num_query_groups %d; nearest legal num_query_groups: %d",
+			m.NumAttentionHeads, m.NumQueryGroups, divisor(m.NumAttentionHeads, m.NumQueryGroups)), groups)
+	}
+	switch {
+	case m.KVChannels == 0 && m.NumAttentionHeads > 0 && m.HiddenSize%m.NumAttentionHeads != 0:
+		c.fail(hidden, fmt.Sprintf("%d is not divisible by num_attention_heads %d; nearest legal: %d, or set kv_channels",
+			m.HiddenSize, m.NumAttentionHeads, multiple(m.NumAttentionHeads, m.HiddenSize)), heads)
+	case m.KVChannels%2 != 0:
+		c.fail(channels, fmt.Sprintf("%d is odd, and RoPE turns pairs of channels; nearest legal: %d", m.KVChannels, m.KVChannels+1), hidden)
+	}
+}
+
+func (c *checker) activation() {
+	m := &c.s.Model
+	const key, gate = "model.activation_func", "model.gated_linear_unit"
+	switch {
+	case m.ActivationFunc == "squared_relu" && m.GatedLinearUnit:
+		c.fail(key, "squared_relu has no gated form; set gated_linear_unit: false, or use silu", gate)
+	case m.ActivationFunc == "silu" && !m.GatedLinearUnit:
+		c.fail(key, "silu needs a gate; set gated_linear_unit: true, or use squared_relu", gate)
+	}
+}
+
+func (c *checker) moe() {
+	m := &c.s.Model
+	const freq, topk, experts = "model.moe_layer_freq", "model.moe_router_topk", "model.num_moe_experts"
+	if n := len(m.MoELayerFreq.Pattern); m.MoELayerFreq.Pattern != nil && n != m.NumLayers {
+		c.fail(freq, fmt.Sprintf("has %d entries, expected one for each of num_layers %d", n, m.NumLayers), "model.num_layers")
+	}
+	if m.NumMoEExperts == 0 {
+		c.noEffect("without num_moe_experts", "model.moe_layer_freq", "model.moe_router_topk", "model.moe_router_pre_softmax",
+			"model.moe_aux_loss_coeff", "model.moe_z_loss_coeff")
+		if m.MoEFFNHiddenSize != m.FFNHiddenSize {
+			c.note("model.moe_ffn_hidden_size has no effect without num_moe_experts")
+		}
+		return
+	}
+	if m.MoERouterTopK > m.NumMoEExperts {
+		c.fail(topk, fmt.Sprintf("%d is more than num_moe_experts %d; nearest legal: %d", m.MoERouterTopK, m.NumMoEExperts, m.NumMoEExperts), experts)
+	}
+	if m.MoERouterScore == "softmax" && m.MoERouterTopK == 1 && !m.MoERouterPreSoftmax {
+		c.fail(topk, "1 with a softmax over the chosen experts makes every weight 1, and the router learns nothing "+
+			"(Megatron refuses it too); set moe_router_pre_softmax: true", "model.moe_router_pre_softmax", "model.moe_router_score_function")
+	}
+	if m.MoEAuxLossCoeff != 0 && m.MoERouterBalancing == "none" {
+		c.note("model.moe_aux_loss_coeff has no effect with moe_router_load_balancing_type none")
+	}
+	if c.ok(freq, "model.num_layers") && !m.HasMoE() {
+		c.note("model.moe_layer_freq makes no decoder layer MoE: num_moe_experts has no effect")
+	}
+}
+
+func (c *checker) mtp() {
+	m := &c.s.Model
+	if m.MTPNumLayers == 0 {
+		c.noEffect("without mtp_num_layers", "model.mtp_loss_scaling_factor", "model.mtp_use_repeated_layer", "model.mtp_detach_heads", "model.mtp_loss_mask")
+		return
+	}
+	if m.MTPUseRepeatedLayer && m.MTPNumLayers == 1 {
+		c.note("model.mtp_use_repeated_layer has no effect with mtp_num_layers 1")
+	}
+	if n := c.s.Dataset.SeqLength; n > 0 && m.MTPNumLayers >= n && c.ok("dataset.seq_length", "model.mtp_num_layers") {
+		c.note("model.mtp_num_layers %d: depths from %d on have no target in rows of seq_length %d", m.MTPNumLayers, n, n)
+	}
+}
+
+// optimizer holds the rules of the optimizer section.
+func (c *checker) optimizer() {
+	o := &c.s.Optimizer
+	if o.MinLR > o.LR {
+		c.fail("optimizer.min_lr", fmt.Sprintf("%s is above lr %s; nearest legal: %s", number(o.MinLR), number(o.LR), number(o.LR)), "optimizer.lr")
+	}
+}

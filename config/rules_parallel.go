@@ -1,0 +1,112 @@
+package config
+
+import "fmt"
+
+// split is a size that tensor parallelism divides.
+type split struct {
+	key, name string
+	size      int
+}
+
+// splits are the sizes that tensor_model_parallel_size must divide. The width of experts is among them because a layout
+// with expert tensor parallelism shards them.
+func (c *checker) splits() []split {
+	m := &c.s.Model
+	all := []split{
+		{"model.num_attention_heads", "num_attention_heads", m.NumAttentionHeads},
+		{"model.num_query_groups", "num_query_groups", m.NumQueryGroups},
+		{"model.padded_vocab_size", "padded_vocab_size", m.PaddedVocabSize},
+	}
+	if m.HasDense() {
+		all = append(all, split{"model.ffn_hidden_size", "ffn_hidden_size", m.FFNHiddenSize})
+	}
+	if m.HasMoE() {
+		all = append(all, split{"model.moe_ffn_hidden_size", "moe_ffn_hidden_size", m.MoEFFNHiddenSize})
+	}
+	if m.SequenceParallel {
+		all = append(all, split{"dataset.seq_length", "seq_length", c.s.Dataset.SeqLength})
+	}
+	return all
+}
+
+// parallel holds the rules between the layout and the sizes.
+func (c *checker) parallel() {
+	m := &c.s.Model
+	const tp = "model.tensor_model_parallel_size"
+	if m.TensorParallel > 1 && c.ok(tp) {
+		c.tensorParallel(tp)
+	}
+	if m.SequenceParallel && m.TensorParallel == 1 {
+		c.note("model.sequence_parallel has no effect with tensor_model_parallel_size 1")
+	}
+	if m.HasMoE() && m.TensorParallel > 1 && !m.SequenceParallel {
+		c.note("MoE with tensor_model_parallel_size %d and without sequence_parallel: Megatron refuses this for training; here every TP rank routes all rows", m.TensorParallel)
+	}
+	c.world()
+}
+
+func (c *checker) tensorParallel(key string) {
+	t := c.s.Model.TensorParallel
+	all := c.splits()
+	for _, s := range all {
+		if !c.ok(s.key) {
+			return
+		}
+	}
+	legal := nearestLegal(t, 1, MaxWorld, func(t int) bool {
+		for _, s := range all {
+			if s.size%t != 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for _, s := range all {
+		if s.size%t == 0 {
+			continue
+		}
+		with := ""
+		if s.name == "seq_length" {
+			with = ", as sequence_parallel needs"
+		}
+		c.fail(s.key, fmt.Sprintf("%s %d is not divisible by tensor_model_parallel_size %d%s; nearest legal tensor_model_parallel_size: %d",
+			s.name, s.size, t, with, legal), key)
+	}
+}
+
+// world holds the rules between world size, layout and batch sizes.
+func (c *checker) world() {
+	m, t := &c.s.Model, &c.s.Train
+	const world, global, micro = "dist.world_size", "train.global_batch_size", "train.micro_batch_size"
+	layout := []string{"model.tensor_model_parallel_size", "model.context_parallel_size", "model.pipeline_model_parallel_size"}
+	ranks := c.s.modelParallel()
+	if !c.ok(append(layout, world)...) || ranks == 0 {
+		return
+	}
+	if n := c.s.Dist.WorldSize; n%ranks != 0 {
+		c.fail(world, fmt.Sprintf("%d is not a multiple of tensor · context · pipeline parallel size = %d · %d · %d = %d; nearest legal: %d",
+			n, m.TensorParallel, m.ContextParallel, m.PipelineParallel, ranks, multiple(ranks, n)))
+		return
+	}
+	if !c.ok(global, micro) {
+		return
+	}
+	dp := c.s.DataParallel()
+	rows := product(t.MicroBatchSize, dp)
+	switch {
+	case t.GlobalBatchSize%rows != 0:
+		c.fail(global, fmt.Sprintf("%d is not divisible by micro_batch_size · data-parallel size = %d · %d = %d; nearest legal: %d",
+			t.GlobalBatchSize, t.MicroBatchSize, dp, rows, multiple(rows, t.GlobalBatchSize)))
+	case t.GlobalBatchSize/rows > MaxMicrobatches:
+		c.fail(global, fmt.Sprintf("%d makes %d microbatches a step, expected at most %d; nearest legal: %d",
+			t.GlobalBatchSize, t.GlobalBatchSize/rows, MaxMicrobatches, product(MaxMicrobatches, rows)))
+	}
+}
+
+// count prints a number of parameters; the greatest int64 stands for an overflow.
+func count(n int64) string {
+	if n == 1<<63-1 {
+		return "more than 2^63"
+	}
+	return fmt.Sprint(n)
+}

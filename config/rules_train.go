@@ -1,0 +1,98 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// train holds the rules of train and scheduler, and the limits on a step.
+func (c *checker) train() {
+	s := c.s
+	width := max(s.Model.HiddenSize, s.Model.FFNHiddenSize, product(s.Model.NumAttentionHeads, s.Model.KVChannels))
+	sizes := []string{"train.micro_batch_size", "dataset.seq_length", "model.hidden_size", "model.ffn_hidden_size", "model.num_attention_heads", "model.kv_channels"}
+	if n := product(s.Train.MicroBatchSize, s.Dataset.SeqLength, width); n > MaxActivation {
+		c.fail("train.micro_batch_size", fmt.Sprintf("%d rows of seq_length %d and width %d are %d elements in one activation, expected at most %d; reduce micro_batch_size or seq_length",
+			s.Train.MicroBatchSize, s.Dataset.SeqLength, width, n, MaxActivation), sizes...)
+	}
+	if n := product(s.Train.GlobalBatchSize, s.Dataset.SeqLength); n > MaxStepTokens {
+		c.fail("train.global_batch_size", fmt.Sprintf("%d rows of seq_length %d are %d tokens in one step, expected at most %d; reduce global_batch_size or seq_length",
+			s.Train.GlobalBatchSize, s.Dataset.SeqLength, n, MaxStepTokens), sizes...)
+	}
+	if s.Train.EvalInterval == 0 && s.Train.EvalIters != 0 {
+		c.note("train.eval_iters has no effect without eval_interval")
+	}
+	c.scheduler()
+}
+
+func (c *checker) scheduler() {
+	s, o := &c.s.Scheduler, &c.s.Optimizer
+	const style, decay, warmup, wsd = "scheduler.lr_decay_style", "scheduler.lr_decay_iters", "scheduler.lr_warmup_iters", "scheduler.lr_wsd_decay_iters"
+	if s.LRWarmupIters > 0 && s.LRWarmupIters >= s.LRDecayIters {
+		c.fail(warmup, fmt.Sprintf("%d is not below lr_decay_iters %d; nearest legal: %d", s.LRWarmupIters, s.LRDecayIters, s.LRDecayIters-1), decay, "train.train_iters")
+	}
+	if s.LRWarmupInit > o.LR {
+		c.fail("scheduler.lr_warmup_init", fmt.Sprintf("%s is above lr %s; nearest legal: %s", number(s.LRWarmupInit), number(o.LR), number(o.LR)), "optimizer.lr")
+	}
+	if s.LRDecayStyle != "WSD" {
+		c.noEffect("without lr_decay_style WSD", wsd, "scheduler.lr_wsd_decay_style")
+		return
+	}
+	room := s.LRDecayIters - s.LRWarmupIters
+	switch {
+	case s.LRWSDDecayIters == 0:
+		c.fail(wsd, fmt.Sprintf("required with lr_decay_style WSD; expected a whole number from 1 to %d", max(room, 1)), style, decay, warmup)
+	case s.LRWSDDecayIters > room:
+		c.fail(wsd, fmt.Sprintf("%d is more than lr_decay_iters - lr_warmup_iters = %d; nearest legal: %d", s.LRWSDDecayIters, room, room), style, decay, warmup)
+	}
+}
+
+// runtime holds the rules of names, transport and checkpoint.
+func (c *checker) runtime() {
+	s := c.s
+	c.name("name", s.Name)
+	if s.Checkpoint.SaveInterval > 0 && s.Checkpoint.Save == "" {
+		c.fail("checkpoint.save_interval", "has no folder to save to; set checkpoint.save")
+	}
+	t := &s.Transport
+	switch {
+	case t.Kind == "direct" && t.URL != "":
+		c.fail("transport.url", "kind direct uses no server; remove url, or use kind nats", "transport.kind")
+	case t.Embedded != nil && *t.Embedded && t.URL != "":
+		c.fail("transport.embedded", "true starts a server while url names one; remove one of the two")
+	case t.Embedded != nil && !*t.Embedded && t.URL == "" && t.Kind == "nats":
+		c.fail("transport.embedded", "false without url leaves no server; set transport.url, or embedded: true")
+	}
+	for part := range strings.SplitSeq(t.URL, ",") {
+		u, err := url.Parse(strings.TrimSpace(part))
+		if t.URL != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme)) {
+			c.fail("transport.url", fmt.Sprintf("found %s, expected nats://host:port (or tls, ws, wss), several with commas", show(part)))
+		}
+	}
+}
+
+// name checks a name from which folders and subjects are made: parts between slashes, none empty or made of dots.
+func (c *checker) name(key, name string) {
+	parts := strings.Split(name, "/")
+	switch {
+	case slices.ContainsFunc(parts, func(p string) bool { return len(p) > MaxNameBytes }):
+		c.fail(key, fmt.Sprintf("has %d bytes, expected at most %d between slashes", len(name), MaxNameBytes))
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == '\\' }):
+		c.fail(key, fmt.Sprintf("found %s, expected characters that print, and no backslash", quoteWord(name)))
+	case slices.ContainsFunc(parts, func(p string) bool { return strings.Trim(p, ". ") == "" }):
+		c.fail(key, fmt.Sprintf("found %s, expected a name whose parts between slashes are not empty or dots", quoteWord(name)))
+	}
+}
+
+// noEffect notes keys that differ from their defaults and do nothing.
+func (c *checker) noEffect(why string, keys ...string) {
+	base := Defaults()
+	for _, key := range keys {
+		if c.ok(key) && !reflect.DeepEqual(lookup(c.s, key), lookup(&base, key)) {
+			c.note("%s has no effect %s", key, why)
+		}
+	}
+}
