@@ -25,13 +25,8 @@ type channel struct {
 
 // peer is what a channel knows of one other member.
 type peer struct {
-	early map[uint64]early // by seq
+	early map[uint64]Incoming // by seq
 	seen  [rememberMax]seen
-}
-
-type early struct {
-	header  messages.Header
-	payload []byte
 }
 
 // seen is a received message.
@@ -76,24 +71,24 @@ func (c *channel) remember(member int, h messages.Header, payload []byte) (verdi
 }
 
 // keep stores an early message; false beyond the limit.
-func (c *channel) keep(member int, h messages.Header, payload []byte) bool {
+func (c *channel) keep(member int, m Incoming) bool {
 	p := &c.peers[member]
 	if len(p.early) >= AheadMax {
 		return false
 	}
 	if p.early == nil {
-		p.early = map[uint64]early{}
+		p.early = map[uint64]Incoming{}
 	}
-	p.early[h.Seq] = early{h, payload}
+	p.early[m.Header.Seq] = m
 	return true
 }
 
 // takeEarly is the kept message with that seq.
-func (c *channel) takeEarly(member int, seq uint64) (early, bool) {
+func (c *channel) takeEarly(member int, seq uint64) (Incoming, bool) {
 	p := &c.peers[member]
-	e, ok := p.early[seq]
+	m, ok := p.early[seq]
 	delete(p.early, seq)
-	return e, ok
+	return m, ok
 }
 
 // current says whether a seq is of the operation the channel is in.

@@ -40,7 +40,7 @@ func (x *exchange) begin(op *nn.Op, seq uint64, size, self, small int) {
 	}
 	if !x.gathers(0) {
 		x.folded = false
-		x.fold.start(op, size, self, x.contribution(self))
+		x.fold.start(op, size, self, x.contribution(self), x.target(self))
 	}
 }
 
@@ -94,24 +94,23 @@ func (x *exchange) want(round, self, j int) int {
 }
 
 // take consumes one message of member j.
-func (x *exchange) take(p *pool, round, j int, payload []byte) {
+func (x *exchange) take(s *store, round, j int, m Incoming) {
 	x.got[round][j] = true
 	x.left[round]--
 	if x.gathers(round) {
-		copy(x.slot(j), payload)
-		p.put(payload)
+		copy(x.slot(j), m.Payload)
+		s.release(m)
 		return
 	}
-	x.fold.add(j, payload)
+	x.fold.add(s, j, m)
 }
 
 // reduced folds what is there; true once, when the last part has been combined and written.
-func (x *exchange) reduced(p *pool, self int) bool {
-	if x.folded || !x.fold.advance(p) {
+func (x *exchange) reduced(s *store) bool {
+	if x.folded || !x.fold.advance(s) {
 		return false
 	}
 	x.folded = true
-	x.fold.finish(p, x.target(self))
 	return true
 }
 

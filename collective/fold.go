@@ -1,134 +1,109 @@
 package collective
 
 import (
-	"fmt"
-	"math"
-	"unsafe"
-
 	"phalanx/nn"
 	"phalanx/tensor"
-	"phalanx/tensor/kernel"
 )
 
 // fold combines the parts of all members in ascending rank order, whatever the order in which they come: one left
 // fold per element, ((p0 ∘ p1) ∘ p2) …, so that one round and two rounds, and every transport, give the same bits.
+// Received parts are read where they lie; the result goes straight to its target where that is possible.
 type fold struct {
-	dtype tensor.DType
-	how   nn.ReduceKind
-	self  int
-	mine  []byte   // this member's part: read, never written
-	parts [][]byte // by member; nil until it is there and after it was combined
-	next  int      // the member to be combined next
-	acc   []byte   // the members before it, combined
+	dtype  tensor.DType
+	how    nn.ReduceKind
+	self   int
+	mine   []byte // this member's part: never written, unless target is the same bytes
+	target []byte
+	direct bool // target may be written as soon as mine has been read
+	parts  []part
+	next   int    // the member to be combined next
+	left   []byte // the members before it, combined
+	first  part   // member 0's part, while left is that
+	buffer []byte // of the store, when neither part 0 nor target may hold left
+}
+
+// part is what a member contributes: the payload of a message to be released, or a buffer of the store.
+type part struct {
+	bytes   []byte
+	message Incoming
+	held    bool // bytes are the message's
 }
 
 // start clears the machine for one reduction of a group of size members.
-func (f *fold) start(op *nn.Op, size, self int, mine []byte) {
-	f.dtype, f.how, f.self, f.mine, f.next, f.acc = op.DType, op.Reduce, self, mine, 0, nil
-	if len(f.parts) != size {
-		f.parts = make([][]byte, size)
+func (f *fold) start(op *nn.Op, size, self int, mine, target []byte) {
+	parts := f.parts
+	if len(parts) != size {
+		parts = make([]part, size)
 	}
-	clear(f.parts)
+	clear(parts)
+	same := len(mine) == 0 || &mine[0] == &target[0]
+	*f = fold{dtype: op.DType, how: op.Reduce, self: self, mine: mine, target: target, parts: parts,
+		direct: alignedFor(op.DType, target) && (same || !overlap(mine, target))}
 }
 
-// add hands over a member's part; empty parts are not nil.
-func (f *fold) add(member int, part []byte) { f.parts[member] = part[:len(part):len(part)] }
+// add hands over a member's part.
+func (f *fold) add(s *store, member int, m Incoming) {
+	f.parts[member] = s.part(f.dtype, m)
+}
 
-// advance combines what can be combined and reports whether all members are.
-func (f *fold) advance(p *pool) bool {
+// advance combines what can be combined and reports whether all members are; the target is written then.
+func (f *fold) advance(s *store) bool {
 	for ; f.next < len(f.parts); f.next++ {
-		part := f.parts[f.next]
-		switch {
-		case f.next == f.self:
-			f.take(p, f.mine, false)
-		case part == nil:
+		p := f.parts[f.next]
+		if f.next == f.self {
+			p.bytes = f.mine
+			if !alignedFor(f.dtype, p.bytes) {
+				p.bytes = s.copyOf(p.bytes)
+			}
+		} else if p.bytes == nil {
 			return false
-		default:
-			f.take(p, part, true)
-			f.parts[f.next] = nil
 		}
+		f.take(s, p)
+		f.parts[f.next] = part{}
 	}
+	f.finish(s)
 	return true
 }
 
-// take is one step of the fold. owned: the part may be kept, and is recycled if it is not.
-func (f *fold) take(p *pool, part []byte, owned bool) {
-	if f.acc == nil {
-		f.acc = part
-		if !owned || !alignedFor(f.dtype, part) {
-			f.acc = append(p.get(len(part))[:0], part...)
-		}
+// take is one step of the fold.
+func (f *fold) take(s *store, p part) {
+	if f.next == 0 {
+		f.left, f.first = p.bytes, p
 		return
 	}
-	if !alignedFor(f.dtype, part) {
-		copied := append(p.get(len(part))[:0], part...)
-		combine(f.acc, copied, f.dtype, f.how)
-		p.put(copied)
-	} else {
-		combine(f.acc, part, f.dtype, f.how)
-	}
-	if owned {
-		p.put(part)
-	}
-}
-
-// finish writes the result and gives the accumulator back.
-func (f *fold) finish(p *pool, out []byte) {
-	copy(out, f.acc)
-	p.put(f.acc)
-	f.acc, f.mine = nil, nil
-}
-
-// alignedFor says whether bytes may be viewed as elements. A transport may hand over the middle of a buffer.
-func alignedFor(d tensor.DType, b []byte) bool {
-	return len(b) == 0 || uintptr(unsafe.Pointer(&b[0]))%uintptr(d.Size()) == 0
-}
-
-// combine is the one place where values of different members meet: acc[i] = acc[i] ∘ part[i] (HOUSE §6).
-func combine(acc, part []byte, d tensor.DType, how nn.ReduceKind) {
-	switch {
-	case d == tensor.F32 && how == nn.Sum:
-		kernel.AddInto(tensor.View[float32](acc), tensor.View[float32](part))
-	case d == tensor.F64 && how == nn.Sum:
-		kernel.AddInto(tensor.View[float64](acc), tensor.View[float64](part))
-	case d == tensor.I32 && how == nn.Sum:
-		addInts(tensor.View[int32](acc), tensor.View[int32](part))
-	case d == tensor.I64 && how == nn.Sum:
-		addInts(tensor.View[int64](acc), tensor.View[int64](part))
-	case d == tensor.F32:
-		maxFloats(tensor.View[float32](acc), tensor.View[float32](part), math.Float32frombits(0x7fc00000))
-	case d == tensor.F64:
-		maxFloats(tensor.View[float64](acc), tensor.View[float64](part), math.Float64frombits(0x7ff8000000000000))
-	case d == tensor.I32:
-		maxInts(tensor.View[int32](acc), tensor.View[int32](part))
-	case d == tensor.I64:
-		maxInts(tensor.View[int64](acc), tensor.View[int64](part))
-	case how == nn.Max && (d == tensor.U8 || d == tensor.Bool): // for BOOL, max is or
-		maxInts(acc, part)
-	default:
-		panic(fmt.Sprintf("collective: no %s of %s; CheckOp must have refused it", how, d))
-	}
-}
-
-func addInts[T int32 | int64](acc, part []T) {
-	for i, v := range part {
-		acc[i] += v
-	}
-}
-
-func maxInts[T int32 | int64 | uint8](acc, part []T) {
-	for i, v := range part {
-		acc[i] = max(acc[i], v)
-	}
-}
-
-// maxFloats: a NaN on any member is the one quiet NaN on all; +0 is above −0.
-func maxFloats[T tensor.Float](acc, part []T, nan T) {
-	for i, v := range part {
-		m := max(acc[i], v)
-		if m != m {
-			m = nan
+	to := f.target
+	if !f.direct || f.next < f.self {
+		if f.buffer == nil {
+			f.buffer = s.get(len(f.target))
 		}
-		acc[i] = m
+		to = f.buffer
 	}
+	combine(to, f.left, p.bytes, f.dtype, f.how)
+	f.left = to
+	f.drop(s, p)
+	if f.next == 1 {
+		f.drop(s, f.first)
+		f.first = part{}
+	}
+}
+
+// drop lets go of a part that has been read.
+func (f *fold) drop(s *store, p part) {
+	switch {
+	case p.held:
+		s.release(p.message)
+	case len(p.bytes) > 0 && (len(f.mine) == 0 || &p.bytes[0] != &f.mine[0]):
+		s.put(p.bytes)
+	}
+}
+
+// finish puts the result in its place and gives the buffer back.
+func (f *fold) finish(s *store) {
+	if !f.direct {
+		copy(f.target, f.left)
+	}
+	if f.buffer != nil {
+		s.put(f.buffer)
+	}
+	f.left, f.buffer, f.mine, f.target = nil, nil, nil, nil
 }

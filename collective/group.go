@@ -16,6 +16,12 @@ type Outgoing struct {
 	Payload []byte
 }
 
+// Incoming is a message that was received, exactly as the transport handed it over.
+type Incoming struct {
+	Header  messages.Header
+	Payload []byte
+}
+
 // Completion says that a program's operation is done: Out is written, In and Out are the program's again.
 type Completion struct {
 	Program nn.Program
@@ -52,7 +58,7 @@ type Group struct {
 	member   map[int]int // the inverse
 	small    int         // SmallBytes
 	channels map[nn.Program]*channel
-	pool     pool
+	store    store
 	counts   map[OpCount]*OpCount // key: Count and Bytes are 0
 	received uint64
 	dropped  uint64
@@ -99,8 +105,8 @@ func (g *Group) Begin(p nn.Program, op *nn.Op) ([]Outgoing, *Completion, error) 
 func (g *Group) takeEarly(p nn.Program, c *channel) error {
 	for round := range c.rounds {
 		for j := range g.ranks {
-			if e, ok := c.takeEarly(j, c.first+uint64(round)); ok {
-				if err := g.apply(p, c, j, e.header, e.payload); err != nil {
+			if m, ok := c.takeEarly(j, c.first+uint64(round)); ok {
+				if err := g.apply(p, c, j, m); err != nil {
 					return err
 				}
 			}
@@ -109,35 +115,33 @@ func (g *Group) takeEarly(p nn.Program, c *channel) error {
 	return nil
 }
 
-// Deliver takes a message, whose payload now belongs to the group. The errors are *MismatchError, *DivergenceError,
-// *PayloadError, *AheadError and *AddressError; after one the group is of no more use.
+// Deliver takes a message. Its payload is read until Released returns it, and never changed. The errors are
+// *MismatchError, *DivergenceError, *PayloadError, *AheadError and *AddressError; after one the group is of no more use.
 func (g *Group) Deliver(h messages.Header, payload []byte) ([]Outgoing, []Completion, error) {
 	j, isMember := g.member[int(h.Src)]
 	if !isMember || j == g.self || int(h.Dst) != g.place.Rank || mesh.Axis(h.Chan>>8) != g.axis {
 		return nil, nil, &AddressError{Self: g.place, Axis: g.axis.String(), Header: h}
 	}
 	g.received++
-	if payload == nil {
-		payload = []byte{}
-	}
+	m := Incoming{h, payload}
 	p := nn.Program(h.Chan)
 	c := g.channel(p)
 	switch v, before := c.remember(j, h, payload); v {
 	case duplicate:
 		g.dropped++
-		g.pool.put(payload)
+		g.store.release(m)
 		return nil, nil, nil
 	case divergent:
 		return nil, nil, &DivergenceError{Self: g.place, Peer: g.place.Of(int(h.Src)), Name: before.name, Seq: h.Seq,
 			First: before.print, Second: printOf(payload)}
 	}
 	if !c.current(h.Seq) {
-		if !c.keep(j, h, payload) {
+		if !c.keep(j, m) {
 			return nil, nil, &AheadError{Self: g.place, Peer: g.place.Of(int(h.Src)), Name: NameIn(h), Limit: AheadMax}
 		}
 		return nil, nil, nil
 	}
-	if err := g.apply(p, c, j, h, payload); err != nil {
+	if err := g.apply(p, c, j, m); err != nil {
 		return nil, nil, err
 	}
 	out, done, err := g.advance(nil, p, c)
@@ -147,23 +151,34 @@ func (g *Group) Deliver(h messages.Header, payload []byte) ([]Outgoing, []Comple
 	return out, []Completion{*done}, err
 }
 
+// Released takes the messages that have been read since the last call: their payloads are their owner's again.
+func (g *Group) Released() []Incoming {
+	read := g.store.read
+	g.store.read = nil
+	return read
+}
+
+// Recycle hands over a buffer that nobody else uses, for a later payload: a released one, where the transport has
+// given it to the receiver for good.
+func (g *Group) Recycle(b []byte) { g.store.put(b) }
+
 // apply checks a message of the current operation and takes it.
-func (g *Group) apply(p nn.Program, c *channel, j int, h messages.Header, payload []byte) error {
+func (g *Group) apply(p nn.Program, c *channel, j int, m Incoming) error {
 	peer := g.place.Of(g.ranks[j])
-	if !c.matches(h) {
-		return &MismatchError{Self: g.place, Peer: peer, Program: ProgramName(p), Ours: c.name, Theirs: NameIn(h)}
+	if !c.matches(m.Header) {
+		return &MismatchError{Self: g.place, Peer: peer, Program: ProgramName(p), Ours: c.name, Theirs: NameIn(m.Header)}
 	}
-	round := roundIn(h)
-	if want := c.want(round, g.self, j); len(payload) != want {
-		return &PayloadError{Self: g.place, Peer: peer, Name: c.name, Found: len(payload), Want: want}
+	round := roundIn(m.Header)
+	if want := c.want(round, g.self, j); len(m.Payload) != want {
+		return &PayloadError{Self: g.place, Peer: peer, Name: c.name, Found: len(m.Payload), Want: want}
 	}
-	c.take(&g.pool, round, j, payload)
+	c.take(&g.store, round, j, m)
 	return nil
 }
 
 // advance does what the messages that are there allow.
 func (g *Group) advance(out []Outgoing, p nn.Program, c *channel) ([]Outgoing, *Completion, error) {
-	if c.reduced(&g.pool, g.self) && c.rounds == 2 {
+	if c.reduced(&g.store) && c.rounds == 2 {
 		out = g.send(out, p, c, 1)
 	}
 	if !c.complete() {
@@ -184,7 +199,7 @@ func (g *Group) send(out []Outgoing, p nn.Program, c *channel, round int) []Outg
 	for i := 1; i < len(g.ranks); i++ {
 		j := (g.self + i) % len(g.ranks)
 		from := c.outgoing(round, g.self, j)
-		payload := append(g.pool.get(len(from))[:0], from...)
+		payload := g.store.copyOf(from)
 		h.Dst, h.Len = uint16(g.ranks[j]), uint32(len(payload))
 		out = append(out, Outgoing{h, payload})
 		sent += int64(len(payload))

@@ -102,10 +102,11 @@ func TestCollectivesAgainstOracle(t *testing.T) {
 		for _, g := range w.groups {
 			g.small = small
 		}
-		w.anyOrder = rapid.Bool().Draw(t, "any order")
+		w.anyOrder, w.mangle = rapid.Bool().Draw(t, "any order"), rapid.Bool().Draw(t, "mangle")
 		w.run(pickOf(t))
 		require.NoError(t, w.err)
 		require.True(t, w.allDone(), "%v", w.statuses())
+		require.Equal(t, w.sent, w.released, "every message is released once")
 	})
 }
 
@@ -389,8 +390,14 @@ func TestBuffersAreRecycled(t *testing.T) {
 		step++
 	})
 	require.Less(t, allocs, 60.0)
-	require.LessOrEqual(t, a.pool.held, poolBytesMax)
-	require.NotZero(t, a.pool.held)
+	require.LessOrEqual(t, a.store.held, storeBytesMax)
+	require.NotZero(t, a.store.held)
+}
+
+func recycle(g *Group) {
+	for _, m := range g.Released() {
+		g.Recycle(m.Payload)
+	}
 }
 
 // exchangeOnce carries everything between two members until nothing is in flight.
@@ -404,11 +411,13 @@ func exchangeOnce(t testing.TB, a, b *Group, opA, opB *nn.Op) {
 		for _, m := range outA {
 			more, _, err := b.Deliver(m.Header, m.Payload)
 			require.NoError(t, err)
+			recycle(b)
 			nextB = append(nextB, more...)
 		}
 		for _, m := range outB {
 			more, _, err := a.Deliver(m.Header, m.Payload)
 			require.NoError(t, err)
+			recycle(a)
 			nextA = append(nextA, more...)
 		}
 		outA, outB = nextA, nextB
@@ -463,8 +472,8 @@ func TestMisalignedPayload(t *testing.T) {
 	}
 }
 
-func TestPoolKeepsOnlyWhatItCanUse(t *testing.T) {
-	var p pool
+func TestStoreKeepsOnlyWhatItCanUse(t *testing.T) {
+	var p store
 	p.put(make([]byte, 200)[1:])
 	p.put(make([]byte, 8))
 	require.Zero(t, p.held)
@@ -472,7 +481,7 @@ func TestPoolKeepsOnlyWhatItCanUse(t *testing.T) {
 	b := p.get(100)
 	require.Equal(t, 200, cap(b))
 	require.Zero(t, p.held)
-	p.put(make([]byte, poolBytesMax+1))
+	p.put(make([]byte, storeBytesMax+1))
 	require.Zero(t, p.held)
 	require.NotNil(t, p.get(0))
 }
@@ -480,7 +489,7 @@ func TestPoolKeepsOnlyWhatItCanUse(t *testing.T) {
 func TestMaxOfFloats(t *testing.T) {
 	nan, negZero := float32(math.NaN()), math.Float32frombits(1<<31)
 	acc := []float32{nan, 1, 0, negZero, math.Float32frombits(0x7f800001)}
-	combine(tensor.Bytes(acc), tensor.Bytes([]float32{1, math.Float32frombits(0xffc00001), negZero, 0, 2}), tensor.F32, nn.Max)
+	combine(tensor.Bytes(acc), tensor.Bytes(acc), tensor.Bytes([]float32{1, math.Float32frombits(0xffc00001), negZero, 0, 2}), tensor.F32, nn.Max)
 	bits := make([]uint32, len(acc))
 	for i, v := range acc {
 		bits[i] = math.Float32bits(v)

@@ -24,6 +24,9 @@ type world struct {
 	edges    []edge
 	queues   map[edge][]Outgoing
 	pending  map[node]Request
+	sent     int
+	released int
+	mangle   bool // a released payload is overwritten at once
 	anyOrder bool // messages of one edge may overtake each other
 	err      error
 }
@@ -90,6 +93,7 @@ func (w *world) turn(t turn) {
 	switch q := q.(type) {
 	case Collective:
 		out, done, err := w.groups[[2]int{t.n.rank, int(q.Op.Axis)}].Begin(t.n.program, q.Op)
+		w.collect(w.groups[[2]int{t.n.rank, int(q.Op.Axis)}])
 		w.after(t.n.rank, out, done, err)
 	case Receive:
 		w.wake(t.n)
@@ -111,6 +115,7 @@ func (w *world) wake(n node) {
 }
 
 func (w *world) after(rank int, out []Outgoing, done *Completion, err error) {
+	w.sent += len(out)
 	for _, o := range out {
 		e := edge{int(o.Header.Src), int(o.Header.Dst), o.Header.Chan}
 		if len(w.queues[e]) == 0 {
@@ -138,12 +143,28 @@ func (w *world) deliver(i int, pick func(int) int) {
 	if len(w.queues[e]) == 0 {
 		w.edges = append(w.edges[:i], w.edges[i+1:]...)
 	}
-	out, done, err := w.groups[[2]int{e.dst, int(e.channel >> 8)}].Deliver(m.Header, m.Payload)
+	g := w.groups[[2]int{e.dst, int(e.channel >> 8)}]
+	out, done, err := g.Deliver(m.Header, m.Payload)
+	w.collect(g)
 	if len(done) == 0 {
 		w.after(e.dst, out, nil, err)
 		return
 	}
 	w.after(e.dst, out, &done[0], err)
+}
+
+// collect takes read messages back: as a transport that gives payloads away would, or as one that uses them again.
+func (w *world) collect(g *Group) {
+	for _, m := range g.Released() {
+		w.released++
+		if w.mangle {
+			for i := range m.Payload {
+				m.Payload[i] = 0x55
+			}
+		} else {
+			g.Recycle(m.Payload)
+		}
+	}
 }
 
 // statuses is what the stall detector would gather.
