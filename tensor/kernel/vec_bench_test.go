@@ -122,13 +122,23 @@ func BenchmarkCrossEntropyGrad(b *testing.B) {
 	bench(b, benchRow, 8, func(x, y, z, w, u []float32) { CrossEntropyGrad(x, 0, 1, 0.5) })
 }
 
-// One head of 64.
+// angles are the cosines and sines of a rotation of 64: other numbers would grow or fade to subnormals.
+func angles() (cos, sin []float32) {
+	for i := range 32 {
+		s, c := SinCos(float64(i) / 9)
+		cos, sin = append(cos, float32(c)), append(sin, float32(s))
+	}
+	return cos, sin
+}
+
 func BenchmarkRoPE64(b *testing.B) {
-	bench(b, 64, 12, func(x, y, z, w, u []float32) { RoPE(x, y[:32], z[:32]) })
+	cos, sin := angles()
+	bench(b, 64, 12, func(x, y, z, w, u []float32) { RoPE(x, cos, sin) })
 }
 
 func BenchmarkRoPEGrad64(b *testing.B) {
-	bench(b, 64, 12, func(x, y, z, w, u []float32) { RoPEGrad(x, y[:32], z[:32]) })
+	cos, sin := angles()
+	bench(b, 64, 12, func(x, y, z, w, u []float32) { RoPEGrad(x, cos, sin) })
 }
 
 func BenchmarkAdamW(b *testing.B) {
