@@ -1,0 +1,105 @@
+package run
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"phalanx/checkpoint"
+	"phalanx/oracle"
+)
+
+// saver writes checkpoints behind the back of the ranks, one at a time, in the order they became due.
+type saver struct {
+	j     *job
+	queue chan due
+	done  chan struct{}
+	last  string
+	err   error
+}
+
+type due struct {
+	step int
+	g    *oracle.Gatherer
+}
+
+// saveQueue is how many checkpoints may wait for the disk before a rank waits for it too: each is a whole model in memory.
+const saveQueue = 2
+
+func newSaver(j *job) *saver {
+	s := &saver{j: j, queue: make(chan due, saveQueue), done: make(chan struct{})}
+	go s.loop()
+	return s
+}
+
+func (s *saver) save(step int, g *oracle.Gatherer) {
+	if s.j.saveDir() != "" {
+		s.queue <- due{step, g}
+	}
+}
+
+func (s *saver) loop() {
+	defer close(s.done)
+	for d := range s.queue {
+		if s.err != nil {
+			continue
+		}
+		s.err = s.write(d)
+	}
+}
+
+func (s *saver) write(d due) error {
+	weights, err := d.g.All()
+	if err != nil {
+		return fmt.Errorf("checkpoint of step %d is not written: %w", d.step, err)
+	}
+	dir := filepath.Join(s.j.saveDir(), fmt.Sprintf("iter_%07d", d.step))
+	meta := map[string]string{"format": "pt", "iteration": strconv.Itoa(d.step), "scenario": s.j.s.Name}
+	if err := checkpoint.Save(dir, &s.j.s.Model, tensors(weights), meta); err != nil {
+		return err
+	}
+	s.last = dir
+	if s.j.o.Listen.Saved != nil {
+		s.j.o.Listen.Saved(dir, d.step)
+	}
+	return nil
+}
+
+// wait ends the saver and gives the last folder it wrote.
+func (s *saver) wait() (string, error) {
+	close(s.queue)
+	<-s.done
+	return s.last, s.err
+}
+
+// saveDir is where checkpoints go: below --out when the scenario's path is relative, and only then if it has none.
+func (j *job) saveDir() string {
+	dir := j.s.Checkpoint.Save
+	if dir == "" || filepath.IsAbs(dir) {
+		return dir
+	}
+	if j.o.Out != "" {
+		return filepath.Join(j.o.Out, dir)
+	}
+	return dir
+}
+
+func tensors(ws []oracle.Whole) []checkpoint.Tensor {
+	out := make([]checkpoint.Tensor, len(ws))
+	for i, w := range ws {
+		b, dt := w.Bytes()
+		out[i] = checkpoint.Tensor{Name: w.Name, DType: dt, Shape: w.Shape, Data: b}
+	}
+	return out
+}
+
+func weightsSHA256(ws []oracle.Whole) string { return checkpoint.WeightsSHA256(tensors(ws)) }
+
+// loadWeights reads initial weights under Hugging Face names.
+func loadWeights(path string) (func(string) ([]float64, error), error) {
+	f, err := checkpoint.OpenWeights(path)
+	if err != nil {
+		return nil, err
+	}
+	return f.Float64s, nil
+}

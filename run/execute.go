@@ -1,0 +1,204 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"phalanx/actors"
+	"phalanx/config"
+	"phalanx/data"
+	"phalanx/messages"
+	"phalanx/model"
+	"phalanx/nn"
+	"phalanx/oracle"
+	"phalanx/tensor/kernel"
+	"phalanx/transport"
+)
+
+// job is one scenario on its way from file to report.
+type job struct {
+	s       config.Scenario
+	o       Options
+	data    *data.Data
+	record  *oracle.Recorder                // nil: nobody looks
+	initial func(string) ([]float64, error) // nil: initialise
+	// keepStep0 keeps the gradients of the first step whatever the expectations read.
+	keepStep0 bool
+
+	mu      sync.Mutex
+	grads   map[int]*gathering // by step
+	weights map[int]*gathering
+	saver   *saver
+	figures figures
+}
+
+// gathering is the shards of one moment, until every rank has given its own.
+type gathering struct {
+	*oracle.Gatherer
+	ranks int
+}
+
+// Execute runs one scenario. The error says why it could not run or why it failed; whether its expectations held is
+// the report's verdict. A report comes with a failed run too, as far as it got.
+func Execute(ctx context.Context, s config.Scenario, o Options) (*Report, error) {
+	j, err := newJob(s, o)
+	if err != nil {
+		return nil, err
+	}
+	return j.run(ctx)
+}
+
+func newJob(s config.Scenario, o Options) (*job, error) {
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	d, err := data.Open(&s)
+	if err != nil {
+		return nil, err
+	}
+	j := &job{s: s, o: o, data: d, grads: map[int]*gathering{}, weights: map[int]*gathering{}}
+	j.figures = figures{s: &j.s, now: time.Now}
+	if wants := j.wants(); wants != nil {
+		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), wants)
+	}
+	if s.Checkpoint.Load != "" {
+		if j.initial, err = loadWeights(s.Path(s.Checkpoint.Load)); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// run trains and writes the report.
+func (j *job) run(ctx context.Context) (*Report, error) {
+	threads := j.s.Train.Threads
+	if threads == 0 {
+		threads = runtime.NumCPU()
+	}
+	kernel.SetThreads(threads)
+	network, err := j.network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	j.saver = newSaver(j)
+	if j.o.Listen.Start != nil {
+		plan, err := MakePlan(j.s)
+		if err != nil {
+			return nil, errors.Join(err, network.Close())
+		}
+		j.o.Listen.Start(*plan)
+	}
+	j.figures.begin()
+	result, err := actors.Run(ctx, j.actorJob(network))
+	err = errors.Join(err, network.Close())
+	report := j.report(result, network.Name())
+	saved, saveErr := j.saver.wait()
+	report.Checkpoint = saved
+	if err = errors.Join(err, saveErr); err != nil {
+		report.Verdict, report.Error = "fail", err.Error()
+		return report, err
+	}
+	return report, j.finish(report, result)
+}
+
+// actorJob is what the actors need to know.
+func (j *job) actorJob(network transport.Network) actors.Job {
+	return actors.Job{
+		Name: j.s.Name, Sizes: j.s.Sizes(), Network: network,
+		Run: runID(&j.s), Build: buildID(&j.s),
+		StallTimeout: time.Duration(j.s.Recovery.CollectiveTimeoutS * float64(time.Second)),
+		Logger:       j.o.Logger,
+		Listen:       j.listen,
+		Programs: func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error) {
+			return model.Programs(j.env(rank, emit))
+		},
+	}
+}
+
+func (j *job) env(rank int, emit func(messages.Event)) model.Env {
+	env := model.Env{Scenario: &j.s, Rank: rank, Train: j.data.Train, Emit: emit, Initial: j.initial}
+	if j.data.Validation != nil {
+		env.Validation = j.data.Validation
+	}
+	if j.record != nil {
+		env.Observer = j.record.For(rank)
+	}
+	env.Shards = func(what string, step int, shards []model.ShardView) { j.shards(rank, what, step, shards) }
+	return env
+}
+
+// shards takes one rank's parameters; when the last rank of a moment has come, a due checkpoint goes to the saver.
+func (j *job) shards(rank int, what string, step int, views []model.ShardView) {
+	if what == "grads" && !j.keepsGrads(step) {
+		return
+	}
+	g := j.gathering(what, step)
+	g.Add(rank, views)
+	j.mu.Lock()
+	g.ranks++
+	complete := g.ranks == j.s.Sizes().World()
+	j.mu.Unlock()
+	if complete && what == "weights" {
+		j.saver.save(step, g.Gatherer)
+	}
+}
+
+func (j *job) gathering(what string, step int) *gathering {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := j.weights
+	if what == "grads" {
+		all = j.grads
+	}
+	if all[step] == nil {
+		all[step] = &gathering{Gatherer: oracle.NewGatherer()}
+	}
+	return all[step]
+}
+
+// listen is told every event, one at a time.
+func (j *job) listen(e messages.Event) {
+	switch e := e.(type) {
+	case messages.StepReport:
+		f, timing := j.figures.step(e)
+		if j.o.Listen.Step != nil {
+			j.o.Listen.Step(f, timing)
+		}
+	case messages.EvalReport:
+		f := j.figures.eval(e)
+		if j.o.Listen.Eval != nil {
+			j.o.Listen.Eval(f)
+		}
+	default:
+		if j.o.Listen.Event != nil {
+			j.o.Listen.Event(e)
+		}
+	}
+}
+
+// finish fills what only a whole run has: weights, expectations, verdict.
+func (j *job) finish(report *Report, result *actors.Result) error {
+	final, err := j.weights[j.s.Train.TrainIters].All()
+	if err != nil {
+		report.Verdict, report.Error = "fail", err.Error()
+		return fmt.Errorf("after the last step: %w", err)
+	}
+	report.WeightsSHA256 = weightsSHA256(final)
+	report.Reports = j.textReports()
+	q := quantities{j: j, report: report, result: result, final: final}
+	report.Verdict = "pass"
+	for _, e := range j.s.Expect {
+		r := q.check(e)
+		report.Expect = append(report.Expect, r)
+		if !r.OK {
+			report.Verdict = "fail"
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+
+	"phalanx/actors"
+	"phalanx/checkpoint"
+	"phalanx/config"
+	"phalanx/data"
+	"phalanx/internal/golden"
+)
+
+// Exit codes of the program (SCENARIO §1).
+const (
+	ExitHeld        = 0   // everything held
+	ExitFailed      = 1   // the run failed
+	ExitBadInput    = 2   // a file, a key or a layout that cannot be taken
+	ExitNotHeld     = 3   // an expectation does not hold
+	ExitInterrupted = 130 // Ctrl-C
+)
+
+// ExitCode is the code that an error ends the program with.
+func ExitCode(err error) int {
+	var problems config.Problems
+	var bad *data.Error
+	var format *checkpoint.FormatError
+	var broken *golden.Error
+	var unsupported *golden.UnsupportedError
+	var refused *RefusedError
+	switch {
+	case err == nil:
+		return ExitHeld
+	case errors.Is(err, actors.ErrInterrupted), errors.Is(err, context.Canceled):
+		return ExitInterrupted
+	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken),
+		errors.As(err, &unsupported), errors.As(err, &refused):
+		return ExitBadInput
+	}
+	return ExitFailed
+}
+
+// BuildVersion is the source this program was built from: the module's version and revision, or a hash of nothing
+// better than "devel" when it was built outside version control.
+var BuildVersion = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version + " " + info.GoVersion
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision", "vcs.modified", "GOARCH", "GOAMD64":
+			v += " " + s.Key + "=" + s.Value
+		}
+	}
+	return v
+})

@@ -1,0 +1,81 @@
+package run
+
+import (
+	"time"
+
+	"phalanx/config"
+	"phalanx/messages"
+)
+
+// figures turns merged reports into a user's figures and keeps the clock.
+type figures struct {
+	s       *config.Scenario
+	now     func() time.Time
+	started time.Time
+	last    time.Time
+	samples int64
+	tokens  int64
+	steps   []StepFigures
+	evals   []EvalFigures
+}
+
+func (f *figures) begin() { f.started = f.now(); f.last = f.started }
+
+// step is one step's figures. LM loss is Σ/Σ over the step; mtp_k loss is the mean over microbatches of masked means,
+// or Σ/Σ with per-token loss (SCENARIO §1).
+func (f *figures) step(e messages.StepReport) (StepFigures, Timing) {
+	m := &f.s.Model
+	f.samples += e.Sums.Samples
+	out := StepFigures{Step: e.Step + 1, LMLoss: ratio(e.Sums.LMLoss, e.Sums.LMTokens), GradNorm: e.GradNorm, LR: e.LR,
+		Tokens: e.Sums.Tokens, Samples: f.samples, Batch: f.s.Train.GlobalBatchSize, LMTokens: e.Sums.LMTokens}
+	microbatches := float64(f.s.Train.GlobalBatchSize / f.s.Train.MicroBatchSize)
+	for k, v := range e.Sums.MTPLoss {
+		if m.CalculatePerTokenLoss {
+			out.MTPLoss = append(out.MTPLoss, ratio(v, e.Sums.MTPTokens[k]))
+		} else {
+			out.MTPLoss = append(out.MTPLoss, v/microbatches)
+		}
+	}
+	if m.HasMoE() && m.MoERouterBalancing == "aux_loss" {
+		v := e.Sums.Balancing / microbatches
+		out.Balancing = &v
+	}
+	if m.HasMoE() && m.MoEZLossCoeff != 0 {
+		v := e.Sums.ZLoss / microbatches
+		out.ZLoss = &v
+	}
+	out.Finite = finite(out.LMLoss) && finite(out.GradNorm)
+	f.steps = append(f.steps, out)
+	return out, f.timing(e.Sums.Tokens)
+}
+
+func (f *figures) timing(tokens int64) Timing {
+	now := f.now()
+	took := now.Sub(f.last).Seconds()
+	f.last = now
+	f.tokens += tokens
+	t := Timing{StepMs: took * 1e3, DoneSteps: len(f.steps), Steps: f.s.Train.TrainIters}
+	if took > 0 {
+		t.TokensPerS = float64(tokens) / took
+	}
+	return t
+}
+
+func (f *figures) eval(e messages.EvalReport) EvalFigures {
+	out := EvalFigures{Step: e.Step + 1, LMLoss: ratio(e.Sums.LMLoss, e.Sums.LMTokens), Tokens: e.Sums.LMTokens}
+	f.evals = append(f.evals, out)
+	f.last = f.now() // validation is no part of the next step's time
+	return out
+}
+
+// tokensPerS is over the steps alone.
+func (f *figures) tokensPerS() float64 {
+	if took := f.last.Sub(f.started).Seconds(); took > 0 {
+		return float64(f.tokens) / took
+	}
+	return 0
+}
+
+func ratio(sum float64, n int64) float64 { return sum / float64(max(n, 1)) }
+
+func finite(v float64) bool { return v-v == 0 }

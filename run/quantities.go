@@ -1,0 +1,223 @@
+package run
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+
+	"phalanx/config"
+	"phalanx/nn"
+	"phalanx/oracle"
+)
+
+// find is the value of an expectation's quantity.
+func (q quantities) find(e config.Expect) ([]float64, error) {
+	step := q.j.s.Train.TrainIters
+	if e.Step != nil {
+		step = *e.Step
+	}
+	if step < 1 || step > len(q.report.Steps) {
+		return nil, fmt.Errorf("there is no step %d: the run has steps 1 to %d", step, len(q.report.Steps))
+	}
+	name := e.Quantity
+	switch {
+	case strings.HasPrefix(name, "messages."):
+		return q.messages(strings.TrimPrefix(name, "messages."))
+	case strings.HasPrefix(name, "grad."):
+		return q.whole(q.j.grads[step-1], strings.TrimPrefix(name, "grad."))
+	case strings.HasPrefix(name, "weight."):
+		return q.whole(q.j.weights[q.j.s.Train.TrainIters], strings.TrimPrefix(name, "weight."))
+	case strings.HasPrefix(name, "validation."):
+		return q.validation(step)
+	}
+	if v, ok := q.figure(name, q.report.Steps[step-1]); ok {
+		return []float64{v}, nil
+	}
+	return q.recorded(e, step-1)
+}
+
+// figure is a figure of the console line.
+func (q quantities) figure(name string, s StepFigures) (float64, bool) {
+	switch name {
+	case "lm.loss":
+		return s.LMLoss, true
+	case "grad_norm":
+		return s.GradNorm, true
+	case "learning_rate":
+		return s.LR, true
+	case "tokens":
+		return float64(s.Tokens), true
+	case "load_balancing_loss":
+		if s.Balancing != nil {
+			return *s.Balancing, true
+		}
+	case "z_loss":
+		if s.ZLoss != nil {
+			return *s.ZLoss, true
+		}
+	}
+	if k, ok := depthOf(name, ".loss"); ok && k <= len(s.MTPLoss) {
+		return s.MTPLoss[k-1], true
+	}
+	return 0, false
+}
+
+// depthOf reads k out of "mtp.k" + suffix.
+func depthOf(name, suffix string) (int, bool) {
+	rest, ok := strings.CutPrefix(name, "mtp.")
+	if !ok {
+		return 0, false
+	}
+	rest, ok = strings.CutSuffix(rest, suffix)
+	if !ok {
+		return 0, false
+	}
+	k, err := strconv.Atoi(rest)
+	return k, err == nil && k >= 1
+}
+
+func (q quantities) validation(step int) ([]float64, error) {
+	for i := len(q.report.Validation) - 1; i >= 0; i-- {
+		if v := q.report.Validation[i]; v.Step <= step {
+			return []float64{v.LMLoss}, nil
+		}
+	}
+	return nil, fmt.Errorf("there was no validation up to step %d: set train.eval_interval and train.eval_iters", step)
+}
+
+func (q quantities) whole(g *gathering, name string) ([]float64, error) {
+	if g == nil {
+		return nil, fmt.Errorf("nothing was kept of %s", name)
+	}
+	all, err := g.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range all {
+		if w.Name == name {
+			return w.Floats(), nil
+		}
+	}
+	return nil, fmt.Errorf("the model has no parameter %s", name)
+}
+
+// recorded is an observed quantity.
+func (q quantities) recorded(e config.Expect, step int) ([]float64, error) {
+	mb := 0
+	if e.Microbatch != nil {
+		mb = *e.Microbatch
+	}
+	v, ok, err := q.j.record.Get(oracle.Key{Name: e.Quantity, Step: step, Microbatch: mb})
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("no quantity %s at step %d microbatch %d; `phalanx run --list-quantities FILE` prints the names", e.Quantity, step+1, mb)
+	}
+	if e.Row == nil {
+		return v.Data, nil
+	}
+	if *e.Row < 0 || *e.Row >= v.R {
+		return nil, fmt.Errorf("%s has rows 0 to %d", e.Quantity, v.R-1)
+	}
+	return v.Data[*e.Row*v.C : (*e.Row+1)*v.C], nil
+}
+
+// messages answers "<kind>.count", "<kind>.bytes" and "<kind>.per_depth": operations of one group per depth and
+// microbatch.
+func (q quantities) messages(name string) ([]float64, error) {
+	kind, what, _ := strings.Cut(name, ".")
+	c := q.report.Messages[kind]
+	switch what {
+	case "count":
+		return []float64{float64(c.Count)}, nil
+	case "bytes":
+		return []float64{float64(c.Bytes)}, nil
+	case "per_depth":
+		sizes := q.j.s.Sizes()
+		each := q.j.s.Model.MTPNumLayers * q.j.s.NumMicrobatches() * len(q.report.Steps) * (sizes.World() / sizes.TP)
+		return []float64{float64(c.Count) / float64(max(each, 1))}, nil
+	}
+	return nil, fmt.Errorf("messages.%s: a kind has .count, .bytes and .per_depth", name)
+}
+
+// wants says what the expectations and reports of the scenario need recorded; nil: nothing.
+func (j *job) wants() func(name string, step int) bool {
+	last := j.s.Train.TrainIters - 1
+	type at struct {
+		name string
+		step int
+	}
+	set := map[at]bool{}
+	for _, e := range j.s.Expect {
+		step := last
+		if e.Step != nil {
+			step = *e.Step - 1
+		}
+		set[at{e.Quantity, step}] = true
+	}
+	for _, name := range j.reportQuantities() {
+		set[at{name, last}] = true
+	}
+	if len(set) == 0 {
+		return nil
+	}
+	return func(name string, step int) bool { return set[at{name, step}] }
+}
+
+// keepsGrads reports whether an expectation reads gradients of a 0-based step.
+func (j *job) keepsGrads(step int) bool {
+	if j.keepStep0 && step == 0 {
+		return true
+	}
+	for _, e := range j.s.Expect {
+		at := j.s.Train.TrainIters
+		if e.Step != nil {
+			at = *e.Step
+		}
+		if strings.HasPrefix(e.Quantity, "grad.") && at == step+1 {
+			return true
+		}
+	}
+	return false
+}
+
+// Quantities lists the names that expectations of a scenario can use, in ascending order.
+func Quantities(s config.Scenario) ([]string, error) {
+	m := &s.Model
+	names := []string{"lm.loss", "grad_norm", "learning_rate", "tokens", "lm.tokens", "lm.loss_sum", "lm.token_loss", "lm.logits"}
+	if s.Train.EvalInterval > 0 {
+		names = append(names, "validation.lm.loss")
+	}
+	if m.HasMoE() {
+		names = append(names, "load_balancing_loss", "z_loss")
+	}
+	for i := range m.NumLayers {
+		names = append(names, layerQuantities(fmt.Sprintf("layer.%d", i), m.NumMoEExperts > 0 && m.MoELayerFreq.IsMoE(i))...)
+	}
+	for k := 1; k <= m.MTPNumLayers; k++ {
+		scope := fmt.Sprintf("mtp.%d", k)
+		names = append(names, layerQuantities(scope, m.NumMoEExperts > 0 && m.MoELayerFreq.IsMoE(m.NumLayers-1))...)
+		for _, q := range []string{"loss", "loss_sum", "tokens", "token_loss", "logits", "input_ids", "position_ids", "labels", "loss_mask", "padding_mask"} {
+			names = append(names, scope+"."+q)
+		}
+	}
+	for t := nn.Tag(1); !strings.HasPrefix(t.String(), "tag("); t++ {
+		names = append(names, "messages."+t.String()+".count", "messages."+t.String()+".bytes")
+	}
+	names = append(names, "messages.mask_allgather.per_depth", "grad.<weight name>", "weight.<weight name>")
+	sort.Strings(names)
+	return names, nil
+}
+
+func layerQuantities(scope string, moe bool) []string {
+	names := []string{scope + ".hidden"}
+	if !moe {
+		return names
+	}
+	for _, q := range []string{"logits", "probs", "routing_map", "tokens_per_expert", "valid_tokens", "aux_loss", "z_loss"} {
+		names = append(names, scope+".router."+q)
+	}
+	return names
+}
