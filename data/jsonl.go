@@ -1,0 +1,150 @@
+package data
+
+import (
+	"bytes"
+	"fmt"
+
+	"phalanx/config"
+	"phalanx/nn"
+)
+
+// lineBytesMax bounds one document: far above any sequence length, far below what would fill the memory.
+const lineBytesMax = 16 << 20
+
+// documents is a jsonl dataset: one document a row, padded on the right.
+type documents struct {
+	geometry
+	docs       []document
+	order      order
+	answerOnly bool
+	longest    bool // pad to the longest row of the microbatch, else to seq_length
+	multiple   int  // of which a padded length is: the tensor-parallel size under sequence parallelism, else 1
+}
+
+// openJSONL reads the files one after the other. The last validation_share of the documents is for validation.
+func openJSONL(g geometry, s *config.Scenario) (*Data, error) {
+	tok, err := tokenizerOf(g, s)
+	if err != nil {
+		return nil, err
+	}
+	d := s.Dataset
+	if d.AnswerOnlyLoss && !g.lossMask {
+		return nil, problem("dataset.answer_only_loss", 0, "found true with loss_mask: absent, "+
+			"expected loss_mask: present, which carries it")
+	}
+	r := &jsonlReader{tok: tok, keep: g.s + 1, answerOnly: d.AnswerOnlyLoss, lineMax: lineBytesMax, errs: &Error{}}
+	for _, path := range d.Paths {
+		if err := r.file(located(s, path)); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.errs.orNil(); err != nil {
+		return nil, err
+	}
+	return splitDocuments(g, s, r)
+}
+
+// splitDocuments makes the two sources.
+func splitDocuments(g geometry, s *config.Scenario, r *jsonlReader) (*Data, error) {
+	d, n := s.Dataset, len(r.docs)
+	cut := n - int(d.ValidationShare*float64(n))
+	if cut == 0 || d.ValidationShare > 0 && cut == n {
+		return nil, problem("dataset.paths", 0, "found %s with validation_share %g, expected at least one for training "+
+			"and one for validation", count(n, "document"), d.ValidationShare)
+	}
+	src := documents{geometry: g, answerOnly: d.AnswerOnlyLoss, longest: d.PadTo == "longest", multiple: 1}
+	if s.Model.SequenceParallel {
+		src.multiple = max(s.Model.TensorParallel, 1)
+	}
+	train, val := src, src
+	train.docs, train.order = r.docs[:cut], order{n: cut, seed: g.seed, name: "jsonl train", shuffle: d.Shuffle}
+	val.docs, val.order = r.docs[cut:], order{n: n - cut}
+	out := &Data{Train: &train, VocabSize: r.tok.VocabSize(), Tokenizer: r.tok, Summary: fmt.Sprintf(
+		"jsonl: %s, %s, %s, %d for training, %d for validation, %d cut to %d tokens", count(len(d.Paths), "file"),
+		count(n, "document"), count(r.tokens, "token"), cut, n-cut, r.cuts, r.keep)}
+	if d.AnswerOnlyLoss {
+		out.Summary += fmt.Sprintf(", %d without an answer (%d by cutting)", r.answerless, r.answersCut)
+	}
+	if cut < n {
+		out.Validation = &val
+	}
+	return out, nil
+}
+
+// Microbatch is B documents [B, S], the next ones of the epoch's order; S is seq_length, or with pad_to: longest the
+// longest of the B, rounded up to a multiple that sequence parallelism can cut.
+func (d *documents) Microbatch(step, mb int) *nn.Microbatch {
+	rows := make([]sequence, d.b)
+	longest := 0
+	for i := range rows {
+		rows[i] = d.docs[d.order.at(d.sample(step, mb, i))].sequence(d.answerOnly)
+		longest = max(longest, len(rows[i].ids))
+	}
+	s := d.s
+	if d.longest {
+		s = (longest + d.multiple - 1) / d.multiple * d.multiple
+	}
+	return d.assemble(rows, s)
+}
+
+// jsonlReader collects documents and what is wrong with them.
+type jsonlReader struct {
+	tok        Tokenizer
+	keep       int // tokens of a document that are used
+	answerOnly bool
+	lineMax    int
+	errs       *Error
+
+	docs                         []document
+	tokens                       int // in the files, before cutting
+	cuts, answersCut, answerless int
+}
+
+// file reads one file; an error of the file as a whole ends the reading, problems of lines are collected.
+func (r *jsonlReader) file(path string) error {
+	b, err := readFile(path, fileBytesMax)
+	if err != nil {
+		return err
+	}
+	before := len(r.docs) + len(r.errs.Problems)
+	for line := 1; len(b) > 0; line++ {
+		var text []byte
+		text, b, _ = bytes.Cut(b, []byte{'\n'})
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			r.line(path, line, text)
+		}
+	}
+	if len(r.docs)+len(r.errs.Problems) == before && r.errs.More == 0 {
+		return problem(path, 0, "found no line, expected one JSON object a line")
+	}
+	return nil
+}
+
+// line reads one document.
+func (r *jsonlReader) line(path string, line int, text []byte) {
+	if len(text) > r.lineMax {
+		r.errs.add(path, line, "found a line of %d bytes, expected at most %d", len(text), r.lineMax)
+		return
+	}
+	d, err := parseDocument(text, r.tok)
+	switch {
+	case err != nil:
+		r.errs.add(path, line, "%v", err)
+		return
+	case r.answerOnly && d.answer == nil:
+		r.errs.add(path, line, "found text, which has no answer; expected prompt + completion or messages for answer_only_loss")
+		return
+	}
+	r.tokens += len(d.tokens)
+	cut, lost := d.cut(r.keep)
+	if cut {
+		r.cuts++
+	}
+	if lost {
+		r.answersCut++
+	}
+	if d.answer != nil && !d.hasTarget() {
+		r.answerless++
+	}
+	r.docs = append(r.docs, d)
+}
