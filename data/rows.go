@@ -37,7 +37,7 @@ func openRows(g geometry, rows []config.Row) (*Data, error) {
 		d.rows = append(d.rows, rowReader{geometry: g, row: rows[i], index: i, errs: errs}.sequence(c, place))
 	}
 	return &Data{Train: d, VocabSize: g.v,
-		Summary: fmt.Sprintf("rows: %d rows of %d, %d tokens, vocabulary of %d", len(rows), g.s, tokens, g.v)}, nil
+		Summary: fmt.Sprintf("rows: %s of %d, %s, vocabulary of %d", count(len(rows), "row"), g.s, count(tokens, "token"), g.v)}, nil
 }
 
 // Microbatch is B rows in order [B, S].

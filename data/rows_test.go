@@ -8,7 +8,7 @@ import (
 	"phalanx/config"
 )
 
-// two is the address of n.
+// ptr is the address of a value.
 func ptr[T any](n T) *T { return &n }
 
 // one opens a single row of length s and gives its microbatch's ids, labels, loss weights and padding.
@@ -138,7 +138,7 @@ func TestRepeatedSyntheticRowsDiffer(t *testing.T) { // EXAMPLES M2
 		require.NotEqual(t, d.Train.Microbatch(0, 0).IDs, d.Train.Microbatch(0, mb).IDs)
 	}
 	require.Equal(t, d.Train.Microbatch(0, 1).IDs, d.Train.Microbatch(5, 1).IDs, "explicit rows are the same at every step")
-	require.Equal(t, "rows: 1 rows of 16, 16 tokens, vocabulary of 16", d.Summary)
+	require.Equal(t, "rows: 1 row of 16, 16 tokens, vocabulary of 16", d.Summary)
 }
 
 func TestRowProblems(t *testing.T) {
