@@ -36,8 +36,8 @@ func openRows(g geometry, rows []config.Row) (*Data, error) {
 		i := place % len(rows)
 		d.rows = append(d.rows, rowReader{geometry: g, row: rows[i], index: i, errs: errs}.sequence(c, place))
 	}
-	return &Data{Train: d, VocabSize: g.v,
-		Summary: fmt.Sprintf("rows: %s of %d, %s, vocabulary of %d", count(len(rows), "row"), g.s, count(tokens, "token"), g.v)}, nil
+	return &Data{Train: d, VocabSize: g.v, Summary: fmt.Sprintf(
+		"rows: %s of %d, %s, vocabulary of %d", count(len(rows), "row"), g.s, count(tokens, "token"), g.v)}, nil
 }
 
 // Microbatch is B rows in order [B, S].
