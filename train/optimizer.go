@@ -90,6 +90,7 @@ func (a *Adam[T]) Step(lr float64, norms map[string]float64) {
 	a.pow2 *= a.cfg.AdamBeta2
 	for i, q := range a.params {
 		h := kernel.AdamWStep[T]{LR: T(lr), Beta1: T(a.cfg.AdamBeta1), Beta2: T(a.cfg.AdamBeta2), Eps: T(a.cfg.AdamEps),
+			OneMinusBeta1: T(1 - a.cfg.AdamBeta1), OneMinusBeta2: T(1 - a.cfg.AdamBeta2),
 			BiasCorr1: T(1 - a.pow1), BiasCorr2: T(1 - a.pow2), GradScale: T(a.Clip(norms[q.Group]))}
 		if q.Decay() {
 			h.WeightDecay = T(a.cfg.WeightDecay)
