@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -15,8 +16,10 @@ type ConsoleOptions struct {
 	Progress    *Progress        // nil: none
 }
 
-// Console prints iterations and validation passes as Megatron does, and events one a line. Calls come one at a time.
+// Console prints iterations and validation passes as Megatron does, and events one a line. Ranks report from one
+// goroutine and checkpoints from another, so its methods may be called at the same time.
 type Console struct {
+	mu     sync.Mutex
 	opts   ConsoleOptions
 	window window
 	err    error
@@ -31,6 +34,8 @@ func NewConsole(o ConsoleOptions) *Console {
 // Iteration takes a finished step; every LogInterval-th prints the line of the iterations since the last one.
 // A step in which no label counted prints 0 where it has no loss, since parsers want a number, and an event line.
 func (c *Console) Iteration(it Iteration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if it.NoTokens {
 		it.Losses = withoutTokens(it.Losses)
 	}
@@ -59,6 +64,8 @@ func withoutTokens(losses []Value) []Value {
 
 // Validation prints a validation pass.
 func (c *Console) Validation(v Validation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if v.Tokens == 0 {
 		v.Losses = withoutTokens(v.Losses)
 	}
@@ -71,13 +78,19 @@ func (c *Console) Validation(v Validation) {
 }
 
 // Event prints e on one line.
-func (c *Console) Event(e fmt.Stringer) { c.print(oneLine(e.String())) }
+func (c *Console) Event(e fmt.Stringer) { c.Text(oneLine(e.String())) }
 
 // Text prints a block of text as it is.
-func (c *Console) Text(block string) { c.print(strings.TrimRight(block, "\n")) }
+func (c *Console) Text(block string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.print(strings.TrimRight(block, "\n"))
+}
 
 // Close takes the progress line away and returns the first error of writing.
 func (c *Console) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.opts.Progress.Close()
 	return c.err
 }
