@@ -85,12 +85,23 @@ func (c *checker) fail(key, message string, involved ...string) {
 		return
 	}
 	c.bad[key] = true
+	c.report(key, message)
+}
+
+func (c *checker) report(key, message string) {
 	c.problems = append(c.problems, c.at(key).problem(key, message))
 }
 
-// ok reports whether none of the keys has a problem yet.
+// ok reports whether none of the keys, and no section or list above them, has a problem yet.
 func (c *checker) ok(keys ...string) bool {
-	return !slices.ContainsFunc(keys, func(k string) bool { return c.bad[k] })
+	return !slices.ContainsFunc(keys, func(k string) bool {
+		for ; !c.bad[k]; k = k[:strings.LastIndexByte(k, '.')] {
+			if !strings.Contains(k, ".") {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 func (c *checker) note(format string, args ...any) {
@@ -116,6 +127,9 @@ func (c *checker) value(key string, sp *spec, v reflect.Value) {
 		v = v.Elem()
 	}
 	unset := v.IsZero() && !c.given(key)
+	if !unset && !c.given(key) && !c.ok(sp.from...) {
+		return
+	}
 	switch {
 	case unset && sp.required() && (c.marks != nil || sp.in == nil || !sp.in.has(0)):
 		c.fail(key, "required key is missing; expected "+expected(sp, v.Type()))

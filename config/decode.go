@@ -25,13 +25,18 @@ type decoder struct {
 
 func newDecoder() *decoder { return &decoder{marks: map[string]mark{}, bad: map[string]bool{}} }
 
+// fail reports a value that cannot be used.
 func (d *decoder) fail(n *node, at *loc, format string, args ...any) bool {
-	key := at.String()
-	d.bad[key] = true
+	d.problems = append(d.problems, n.at.problem(at.String(), fmt.Sprintf(format, args...)))
+	return d.spoil(at)
+}
+
+// spoil marks a key, and the list it is an entry of, as unusable.
+func (d *decoder) spoil(at *loc) bool {
+	d.bad[at.String()] = true
 	if at.parent != nil && at.name == "" {
 		d.bad[at.parent.String()] = true
 	}
-	d.problems = append(d.problems, n.at.problem(key, fmt.Sprintf(format, args...)))
 	return false
 }
 
@@ -48,6 +53,9 @@ func (d *decoder) wrong(n *node, at *loc, expected, tip string) bool {
 
 // value decodes n into v and reports whether v was set.
 func (d *decoder) value(n *node, at *loc, v reflect.Value) bool {
+	if n.broken {
+		return d.spoil(at)
+	}
 	switch v.Type() {
 	case reflect.TypeFor[LayerFreq]():
 		return d.layerFreq(n, at, v)
@@ -112,7 +120,7 @@ func (d *decoder) structure(n *node, at *loc, v reflect.Value) bool {
 
 // entry decodes one known key.
 func (d *decoder) entry(p pair, at *loc, v reflect.Value) {
-	if p.value.null() && !isStruct(v.Type()) {
+	if p.value.null() && !p.value.broken && !isStruct(v.Type()) {
 		if !specOf(at.star()).null {
 			d.marks[at.String()] = mark{p.at, p.value}
 			d.wrong(p.value, at, article(typeName(v.Type())), "give a value or remove the key")
@@ -135,7 +143,7 @@ func keyNames(t reflect.Type) []string {
 func (d *decoder) list(n *node, at *loc, v reflect.Value) bool {
 	if n.kind != list {
 		tip := ""
-		if n.kind == scalar {
+		if n.kind == scalar && !isStruct(v.Type().Elem()) {
 			tip = "write [" + cut(n.text, maxShown) + "]"
 		}
 		return d.wrong(n, at, article(typeName(v.Type())), tip)
@@ -145,7 +153,7 @@ func (d *decoder) list(n *node, at *loc, v reflect.Value) bool {
 	}
 	out := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))
 	for i, item := range n.items {
-		if item.null() {
+		if item.null() && !item.broken {
 			d.wrong(item, at.item(i), article(typeName(v.Type().Elem())), "")
 			continue
 		}
@@ -259,6 +267,8 @@ func (d *decoder) float(n *node, at *loc) (float64, bool) {
 func numberTip(n *node) string {
 	x, err := strconv.ParseFloat(n.text, 64)
 	switch {
+	case n.isNumber() && n.tag == "!!int" && strings.ContainsAny(n.text, "xob"):
+		return "write it in decimal digits"
 	case n.kind != scalar || err != nil || math.IsInf(x, 0) || math.IsNaN(x):
 		return ""
 	case n.quote:
@@ -301,7 +311,7 @@ func badInText(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '
 
 // article is a type name after "expected".
 func article(typ string) string {
-	for _, mass := range []string{"text", "true", "dotted"} {
+	for _, mass := range []string{"text", "true", "dotted", "keys"} {
 		if strings.HasPrefix(typ, mass) {
 			return typ
 		}

@@ -14,6 +14,9 @@ func (d *decoder) layerFreq(n *node, at *loc, v reflect.Value) bool {
 	case n.kind == list:
 		pattern := []int{}
 		for i, item := range n.items {
+			if item.broken {
+				return d.spoil(at.item(i))
+			}
 			if item.text != "0" && item.text != "1" || !item.isNumber() {
 				return d.wrong(item, at.item(i), "0 (dense) or 1 (MoE)", "")
 			}
@@ -132,6 +135,9 @@ func (d *decoder) values(n *node, at *loc, v reflect.Value) bool {
 }
 
 func (d *decoder) flatten(n *node, at *loc, into *[]float64) bool {
+	if n.broken {
+		return d.spoil(at)
+	}
 	if n.kind == list {
 		ok := true
 		for i, item := range n.items {

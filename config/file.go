@@ -56,10 +56,10 @@ func readFile(path string) ([]byte, error) {
 // relative paths of the scenario start.
 func Parse(name string, src []byte, overrides []string) (*File, Problems) {
 	f := &File{Name: name}
-	root, problems := readTree(src, func(line, column int) place { return place{name, line, column} })
+	root, problems := readTree(src, nil, func(line, column int) place { return place{name, line, column} })
 	settings, more := parseOverrides(overrides)
 	problems = append(problems, more...)
-	if root == nil {
+	if root == nil || root.broken {
 		return f, problems.tidy()
 	}
 	if root.kind != mapping {

@@ -13,6 +13,7 @@ type spec struct {
 	def   string   // default as YAML; required; derived ("= …" says from what); empty: none
 	legal []string // the values of an enumeration, those of later versions included (refusals.go takes them out)
 	in    *bounds  // range of a number
+	from  []string // keys that a derived default follows from: their problems are not repeated
 	null  bool     // null is legal and means the default
 	doc   string   // one line
 }
@@ -53,6 +54,8 @@ func (b *bounds) String() string {
 		return "above " + low
 	case math.IsInf(b.high, 1):
 		return "of at least " + low
+	case b.lowOpen:
+		return "above " + low + " and at most " + high
 	case b.highOpen:
 		return "from " + low + " to below " + high
 	}
@@ -151,6 +154,8 @@ func typeName(t reflect.Type) string {
 		return "true or false"
 	case reflect.Map:
 		return "dotted keys with values"
+	case reflect.Struct:
+		return "keys with values"
 	case reflect.Slice:
 		return "list of " + plural(t.Elem())
 	}

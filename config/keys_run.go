@@ -4,7 +4,7 @@ package config
 var trainKeys = []spec{
 	{key: "train.train_iters", def: required, in: between(1, MaxIterations), doc: "Optimizer steps."},
 	{key: "train.micro_batch_size", def: required, in: between(1, MaxMicroBatch), doc: "Rows that one data-parallel rank computes at a time."},
-	{key: "train.global_batch_size", def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true, doc: "Rows per optimizer step."},
+	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size"}, def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true, doc: "Rows per optimizer step."},
 	{key: "train.dtype", def: "fp32", legal: []string{"fp32", "fp64", "bf16", "fp16"}, doc: "Element type of weights and activations."},
 	{key: "train.eval_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between evaluations; 0: never."},
 	{key: "train.eval_iters", def: "= 100 when eval_interval > 0, else 0", in: between(0, MaxIterations), doc: "Global batches per evaluation."},
@@ -21,7 +21,7 @@ var trainKeys = []spec{
 
 	{key: "scheduler.lr_decay_style", def: "= linear, constant without a scheduler section",
 		legal: []string{"constant", "linear", "cosine", "inverse-square-root", "WSD"}, doc: "Shape of the learning rate after warm-up."},
-	{key: "scheduler.lr_decay_iters", def: "= train_iters", in: between(1, MaxIterations), null: true, doc: "Step at which the decay ends."},
+	{key: "scheduler.lr_decay_iters", from: []string{"train.train_iters"}, def: "= train_iters", in: between(1, MaxIterations), null: true, doc: "Step at which the decay ends."},
 	{key: "scheduler.lr_warmup_iters", def: "0", in: between(0, MaxIterations), doc: "Steps of linear warm-up."},
 	{key: "scheduler.lr_warmup_init", def: "0", in: atLeast(0), doc: "Learning rate at the start of the warm-up."},
 	{key: "scheduler.lr_wsd_decay_iters", def: "0", in: between(0, MaxIterations), null: true, doc: "WSD: steps of the final decay."},
@@ -31,7 +31,7 @@ var trainKeys = []spec{
 // dataKeys are the keys of dataset and tokenizer.
 var dataKeys = []spec{
 	{key: "dataset.kind", def: required, legal: []string{"rows", "synthetic", "text", "jsonl", "indexed", "reference"}, doc: "Where rows come from."},
-	{key: "dataset.seq_length", def: "= longest row for rows, of the case for reference, else required", in: between(1, MaxSeqLength), doc: "Tokens per row."},
+	{key: "dataset.seq_length", from: []string{"dataset.rows"}, def: "= longest row for rows, of the case for reference, else required", in: between(1, MaxSeqLength), doc: "Tokens per row."},
 	{key: "dataset.paths", doc: "text, jsonl: files in the order they are read; .gz is unpacked. Relative to the scenario's folder."},
 	{key: "dataset.path", doc: "reference: the case's JSON file. Relative to the scenario's folder."},
 	{key: "dataset.rows", doc: "rows: the rows, used in order and from the start again."},
@@ -60,7 +60,7 @@ var runKeys = []spec{
 	{key: "name", def: "= the file's name", doc: "Names the run in reports and folders."},
 	{key: "about", doc: "One or two sentences for readers."},
 	{key: "rng.seed", def: "1234", doc: "Seed of every random choice."},
-	{key: "dist.world_size", def: "= tensor · context · pipeline parallel size", in: between(1, MaxWorld), null: true, doc: "Ranks; what is left after model parallelism is data parallel."},
+	{key: "dist.world_size", from: []string{"model.tensor_model_parallel_size", "model.context_parallel_size", "model.pipeline_model_parallel_size"}, def: "= tensor · context · pipeline parallel size", in: between(1, MaxWorld), null: true, doc: "Ranks; what is left after model parallelism is data parallel."},
 
 	{key: "transport.kind", def: "nats", legal: []string{"nats", "direct"}, doc: "Carries messages between ranks."},
 	{key: "transport.embedded", def: "= true without url", null: true, doc: "Start a NATS server in this process."},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,9 +30,13 @@ func parseOverride(text string) (override, Problems) {
 	if strings.TrimSpace(value) == "" {
 		return o, Problems{at.problem(o.key, "found no value after =; expected section.key=value (null for nothing, \"\" for an empty text)")}
 	}
-	root, problems := readTree([]byte(value), func(int, int) place { return at })
+	var below *loc
+	for _, part := range o.path {
+		below = below.key(show(part))
+	}
+	root, problems := readTree([]byte(value), below, func(int, int) place { return at })
 	for i := range problems {
-		problems[i].Key = strings.TrimSuffix(o.key+"."+problems[i].Key, ".")
+		problems[i].Key = cmp.Or(problems[i].Key, o.key)
 	}
 	o.value = root
 	return o, problems

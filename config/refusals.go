@@ -50,7 +50,7 @@ var refusals = []refusal{
 	{key: "model.activation_func", values: is("gelu", "quick_gelu", "relu")},
 	{key: "model.moe_router_score_function", values: is("sigmoid", "sqrtsoftplus")},
 	{key: "model.moe_router_load_balancing_type", values: is("seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile")},
-	{key: "model.moe_router_load_balancing_type", list: true, now: "one of aux_loss and none"},
+	{key: "model.moe_router_load_balancing_type", list: true, now: "a single type, aux_loss or none"},
 	{key: "model.moe_aux_loss_coeff", list: true, now: "one number"},
 	{key: "optimizer.optimizer", values: is("sgd", "lion", "muon", "dist_muon")},
 	{key: "train.dtype", values: is("bf16", "fp16")},

@@ -90,12 +90,15 @@ func (c *checker) row(i int) {
 		c.fail(at, "has neither valid nor tokens; give valid (a length, tokens are synthetic) or tokens", at+".valid", at+".tokens")
 		return
 	case r.Valid != nil && r.Tokens != nil:
-		c.fail(at, "has both valid and tokens; give valid (a length, tokens are synthetic) or tokens", at+".valid", at+".tokens")
+		c.fail(at+".tokens", "is given beside valid; give valid (a length, tokens are synthetic) or tokens", at+".valid")
 		return
 	}
 	c.rowLengths(r, at)
 	c.rowValues(at+".tokens", r.Tokens, c.token)
 	c.rowValues(at+".labels", r.Labels, c.label)
+	if i := slices.Index(r.Labels, ignoreLabel); i >= 0 && d.LossMask == "absent" {
+		c.fail(fmt.Sprintf("%s.labels.%d", at, i), fmt.Sprintf("found %d, which needs a loss mask; remove dataset.loss_mask: absent", ignoreLabel), "dataset.loss_mask")
+	}
 	c.rowValues(at+".loss_mask", r.LossMask, bit)
 	c.rowValues(at+".padding_mask", r.PaddingMask, bit)
 	if r.PaddingMask != nil && d.PaddingMask == "absent" {
@@ -118,7 +121,7 @@ func (c *checker) rowLengths(r *Row, at string) {
 	}
 	for name, values := range map[string][]int{"labels": r.Labels, "loss_mask": r.LossMask, "padding_mask": r.PaddingMask} {
 		if values != nil && len(values) != n {
-			c.fail(at+"."+name, fmt.Sprintf("has %d entries, expected %d, one for each token of the row", len(values), n), from)
+			c.fail(at+"."+name, fmt.Sprintf("has length %d, expected %d, one entry for each token of the row", len(values), n), from)
 		}
 	}
 }
@@ -130,7 +133,7 @@ func (c *checker) answer(r *Row, at string) {
 	from, to, n := r.Answer[0], r.Answer[1], r.length()
 	switch {
 	case r.LossMask != nil:
-		c.fail(at+".answer", "and loss_mask say the same thing; remove one of the two")
+		c.fail(at+".answer", "is given beside loss_mask, which says the same thing; remove one of the two")
 	case c.s.Dataset.LossMask == "absent":
 		c.fail(at+".answer", "is given while dataset.loss_mask is absent; remove one of the two", "dataset.loss_mask")
 	case from < 0 || from > to || to > n:

@@ -41,7 +41,7 @@ func (c *checker) expectation(e *Expect, at string) {
 		c.fail(at, "compares nothing; expected exactly one of equals, close, below, above, between, finite: true or refused")
 		return
 	case len(have) > 1:
-		c.fail(at, "has "+oneOf(have)+" at once; expected exactly one comparison, so write one expectation for each")
+		c.fail(at, "has "+strings.Join(have, " and ")+" at once; expected exactly one comparison, so write one expectation for each")
 		return
 	}
 	c.quantity(e, at, have[0])
@@ -52,7 +52,7 @@ func (c *checker) expectation(e *Expect, at string) {
 		c.fail(at+".close", "needs a tolerance above 0, as in tolerance: 1.0e-6; for none use equals")
 	}
 	if n := len(e.Between); e.Between != nil && n != 2 {
-		c.fail(at+".between", fmt.Sprintf("has %d numbers, expected two: [low, high]", n))
+		c.fail(at+".between", fmt.Sprintf("has length %d, expected two numbers: [low, high]", n))
 	} else if n == 2 && e.Between[0] > e.Between[1] {
 		c.fail(at+".between", fmt.Sprintf("found [%s, %s], expected the lower number first", number(e.Between[0]), number(e.Between[1])))
 	}

@@ -12,25 +12,22 @@ func (c *checker) model() {
 	sizes := []string{"model.num_layers", "model.hidden_size", "model.num_attention_heads", "model.num_query_groups", "model.kv_channels",
 		"model.ffn_hidden_size", "model.moe_ffn_hidden_size", "model.num_moe_experts", "model.padded_vocab_size", "model.mtp_num_layers"}
 	if n := m.Parameters(); c.ok(sizes...) && n > MaxParameters {
-		c.fail("model", fmt.Sprintf("has %s parameters, expected at most %d; reduce hidden_size, num_layers, num_moe_experts or padded_vocab_size",
-			count(n), MaxParameters), sizes...)
+		c.report("model", fmt.Sprintf("has %s parameters, expected at most %d; reduce hidden_size, num_layers, num_moe_experts or padded_vocab_size",
+			count(n), MaxParameters))
 	}
 }
 
 func (c *checker) heads() {
 	m := &c.s.Model
 	const heads, groups, hidden, channels = "model.num_attention_heads", "model.num_query_groups", "model.hidden_size", "model.kv_channels"
-	if !c.ok(heads, groups, hidden, channels) {
-		return
-	}
 	if m.NumQueryGroups > 0 && m.NumAttentionHeads%m.NumQueryGroups != 0 {
 		c.fail(heads, fmt.Sprintf("%d is not divisible by num_query_groups %d; nearest legal num_query_groups: %d",
 			m.NumAttentionHeads, m.NumQueryGroups, divisor(m.NumAttentionHeads, m.NumQueryGroups)), groups)
 	}
 	switch {
-	case m.KVChannels == 0 && m.NumAttentionHeads > 0 && m.HiddenSize%m.NumAttentionHeads != 0:
+	case m.KVChannels == 0 && m.NumAttentionHeads > 0 && m.HiddenSize > 0 && m.HiddenSize%m.NumAttentionHeads != 0:
 		c.fail(hidden, fmt.Sprintf("%d is not divisible by num_attention_heads %d; nearest legal: %d, or set kv_channels",
-			m.HiddenSize, m.NumAttentionHeads, multiple(m.NumAttentionHeads, m.HiddenSize)), heads)
+			m.HiddenSize, m.NumAttentionHeads, multiple(m.NumAttentionHeads, m.HiddenSize)), heads, channels)
 	case m.KVChannels%2 != 0:
 		c.fail(channels, fmt.Sprintf("%d is odd, and RoPE turns pairs of channels; nearest legal: %d", m.KVChannels, m.KVChannels+1), hidden)
 	}
@@ -51,7 +48,7 @@ func (c *checker) moe() {
 	m := &c.s.Model
 	const freq, topk, experts = "model.moe_layer_freq", "model.moe_router_topk", "model.num_moe_experts"
 	if n := len(m.MoELayerFreq.Pattern); m.MoELayerFreq.Pattern != nil && n != m.NumLayers {
-		c.fail(freq, fmt.Sprintf("has %d entries, expected one for each of num_layers %d", n, m.NumLayers), "model.num_layers")
+		c.fail(freq, fmt.Sprintf("has length %d, expected num_layers %d, one entry for each layer", n, m.NumLayers), "model.num_layers")
 	}
 	if m.NumMoEExperts == 0 {
 		c.noEffect("without num_moe_experts", "model.moe_layer_freq", "model.moe_router_topk", "model.moe_router_pre_softmax",

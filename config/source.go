@@ -13,8 +13,8 @@ import (
 )
 
 // readTree parses src, one YAML document, into a node tree. The tree is nil when there is nothing to decode.
-// where moves a line and column of src to the place to report.
-func readTree(src []byte, where func(line, column int) place) (root *node, problems Problems) {
+// at is where the tree stands in a scenario, nil at its top; where moves a line and column of src to the place to report.
+func readTree(src []byte, at *loc, where func(line, column int) place) (root *node, problems Problems) {
 	defer func() {
 		// The YAML library reports bad input by errors; a panic is a defect of its own and must not take us along.
 		if r := recover(); r != nil {
@@ -29,7 +29,7 @@ func readTree(src []byte, where func(line, column int) place) (root *node, probl
 		return nil, problems
 	}
 	g := grower{place: func(y *yaml.Node) place { return where(y.Line, y.Column) }, open: map[*yaml.Node]bool{}}
-	root = g.grow(doc, 0)
+	root = g.grow(doc, at, 0)
 	return root, append(problems, g.problems...)
 }
 
@@ -88,7 +88,7 @@ func document(src []byte, where func(line, column int) place) (*yaml.Node, Probl
 	case err != nil:
 		return doc.Content[0], Problems{syntaxProblem(err, src, where)}
 	}
-	text := "a second document starts here; a file holds one, so split the file or use variants"
+	text := "a second document starts here, expected one; split the file or use variants"
 	return doc.Content[0], Problems{where(second.Line, second.Column).problem("", text)}
 }
 

@@ -98,7 +98,7 @@ func nearest(word string, candidates []string) (string, int) {
 	limit := min(3, max(1, utf8.RuneCountInString(word)/4))
 	best, at := "", limit+1
 	for _, c := range slices.Sorted(slices.Values(candidates)) {
-		if d := distance(strings.ToLower(word), c); d < at {
+		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < at {
 			best, at = c, d
 		}
 	}

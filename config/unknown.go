@@ -13,44 +13,48 @@ func (d *decoder) unknown(p pair, at *loc, t reflect.Type) {
 	if at != nil {
 		prefix, star = at.String()+".", at.star()+"."
 	}
+	message, meant := unknownMessage(star, p.key, keyNames(t))
+	if strings.HasSuffix(star, "*.") {
+		meant = prefix + meant
+	}
 	// The key that was meant would be reported as missing, and an expectation as empty: say one thing once.
-	meant, _ := nearest(p.key, keyNames(t))
-	d.bad[prefix+p.key], d.bad[prefix+meant] = true, true
-	d.problems = append(d.problems, p.at.problem(prefix+show(p.key), unknownMessage(star, p.key, keyNames(t))))
+	d.bad[prefix+p.key], d.bad[meant] = true, true
+	d.problems = append(d.problems, p.at.problem(prefix+show(p.key), message))
 }
 
-// unknownMessage explains an unknown key. star is the dotted place of the key with a dot at its end, empty at the top.
-func unknownMessage(star, key string, have []string) string {
+// unknownMessage explains an unknown key and names the key of ours that was meant, if the message does. star is the dotted
+// place of the key with a dot at its end, empty at the top.
+func unknownMessage(star, key string, have []string) (message, meant string) {
 	if r := refusedKey(star + key); r != nil {
-		return r.keyMessage()
+		return r.keyMessage(), ""
 	}
 	section := strings.TrimSuffix(star, ".")
+	if above, below, dotted := strings.Cut(key, "."); dotted && section == "" && isSection(above) {
+		return fmt.Sprintf("dotted keys are for overrides; in a file write a section, as in %s: {%s: …}", above, show(below)), key
+	}
 	switch use := elsewhere(section, key); {
 	case section == "" && isMegatronSection(key):
-		return fmt.Sprintf("Megatron has the section %s; Phalanx does not support it yet", show(key))
+		return fmt.Sprintf("Megatron has the section %s; Phalanx does not support it yet", show(key)), ""
 	case megatronKeys[star+key] && use != "":
-		return fmt.Sprintf("Megatron has %s; Phalanx takes %s instead", star+key, use)
+		return fmt.Sprintf("Megatron has %s; Phalanx takes %s instead", star+key, use), use
 	case megatronKeys[star+key]:
-		return fmt.Sprintf("Megatron has %s; Phalanx does not support it yet", star+key)
+		return fmt.Sprintf("Megatron has %s; Phalanx does not support it yet", star+key), ""
 	case use != "":
-		return "unknown key here; use " + use
+		return "unknown key here; use " + use, use
 	}
 	if section != "" && isSection(section) || section == "" {
 		if home := megatronSectionOf(key); home != "" {
-			return fmt.Sprintf("unknown key here; Megatron has %s.%s, which Phalanx does not support yet", home, key)
+			return fmt.Sprintf("unknown key here; Megatron has %s.%s, which Phalanx does not support yet", home, key), ""
 		}
 	}
-	return "unknown key" + suggestion(star, key, have)
+	rest, meant := suggestion(star, key, have)
+	return "unknown key" + rest, meant
 }
 
 // elsewhere is our key that says what a key unknown in this section means; empty if there is none.
 func elsewhere(section, key string) string {
 	if use := otherSpellings[section+"."+key]; use != "" {
 		return use
-	}
-	if section == "" && specs[key] != nil {
-		above, below, _ := strings.Cut(key, ".")
-		return fmt.Sprintf("a section, as in %s: {%s: …}; dotted keys are for overrides", above, below)
 	}
 	if section != "" && !isSection(section) {
 		return ""
@@ -62,19 +66,19 @@ func elsewhere(section, key string) string {
 }
 
 // suggestion is the nearest key to a mistyped one, after "unknown key", or the legal keys when none is near.
-func suggestion(star, key string, have []string) string {
+func suggestion(star, key string, have []string) (rest, meant string) {
 	best, near := nearest(key, have)
 	later, nearLater := nearest(key, refusedNames(star))
 	theirs, nearTheirs := nearest(key, megatronNames(star))
 	switch {
 	case best != "" && (later == "" || near <= nearLater) && (theirs == "" || near <= nearTheirs):
-		return "; did you mean " + ownName(star, best) + "?"
+		return "; did you mean " + ownName(star, best) + "?", ownName(star, best)
 	case later != "" && (theirs == "" || nearLater <= nearTheirs):
-		return fmt.Sprintf("; the nearest, %s, is not in this version", ownName(star, later))
+		return fmt.Sprintf("; the nearest, %s, is not in this version", ownName(star, later)), ""
 	case theirs != "":
-		return fmt.Sprintf("; the nearest, %s, is Megatron's, and Phalanx does not support it yet", ownName(star, theirs))
+		return fmt.Sprintf("; the nearest, %s, is Megatron's, and Phalanx does not support it yet", ownName(star, theirs)), ""
 	}
-	return "; expected one of " + cut(strings.Join(have, ", "), 8*maxShown)
+	return "; expected one of " + cut(strings.Join(have, ", "), 8*maxShown), ""
 }
 
 // ownName is a suggested key as it would be written: dotted in a section, plain in an entry of a list.
