@@ -1,0 +1,82 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// logger writes warnings to stderr, everything with -v, and to more as well if it is not nil. It never writes colour:
+// logs are read in files as often as on terminals.
+func (a *app) logger(more io.Writer) *zap.Logger {
+	level := zapcore.WarnLevel
+	if a.verbose {
+		level = zapcore.DebugLevel
+	}
+	core := textCore(a.logs(), level)
+	if more != nil {
+		core = zapcore.NewTee(core, textCore(more, zapcore.InfoLevel))
+	}
+	return zap.New(core)
+}
+
+func textCore(w io.Writer, level zapcore.Level) zapcore.Core {
+	c := zap.NewDevelopmentEncoderConfig()
+	c.EncodeLevel = zapcore.CapitalLevelEncoder
+	c.CallerKey, c.StacktraceKey = zapcore.OmitKey, zapcore.OmitKey
+	return zapcore.NewCore(zapcore.NewConsoleEncoder(c), zapcore.Lock(zapcore.AddSync(w)), level)
+}
+
+// outDir is what --out keeps of one scenario: console.log, phalanx.log and report.json. The zero value keeps nothing.
+type outDir struct {
+	dir     string
+	console *os.File
+	log     *os.File
+}
+
+// newOutDir makes the folder and opens its files.
+func newOutDir(dir string) (*outDir, error) {
+	if dir == "" {
+		return &outDir{}, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, usagef("--out: cannot make the folder: %v; expected a folder that can be written", err)
+	}
+	o := &outDir{dir: dir}
+	var err error
+	if o.console, err = os.Create(filepath.Join(dir, "console.log")); err != nil {
+		return nil, usagef("--out: %v; expected a folder that can be written", err)
+	}
+	if o.log, err = os.Create(filepath.Join(dir, "phalanx.log")); err != nil {
+		o.close()
+		return nil, usagef("--out: %v; expected a folder that can be written", err)
+	}
+	return o, nil
+}
+
+// lines is where console lines go.
+func (o *outDir) lines(w io.Writer) io.Writer {
+	if o.console == nil {
+		return w
+	}
+	return io.MultiWriter(w, o.console)
+}
+
+// logs is where logs go besides stderr; nil is nowhere.
+func (o *outDir) logs() io.Writer {
+	if o.log == nil {
+		return nil
+	}
+	return o.log
+}
+
+func (o *outDir) close() {
+	for _, f := range []*os.File{o.console, o.log} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
