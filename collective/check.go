@@ -40,15 +40,15 @@ func describe(op *nn.Op) string {
 
 func checkWhat(op *nn.Op) string {
 	switch {
-	case op.Kind < nn.AllReduce || op.Kind > nn.AllGather:
-		return fmt.Sprintf("kind %d is unknown, expected all_reduce, reduce_scatter or all_gather", op.Kind)
+	case op.Kind < nn.AllReduce || op.Kind > nn.Exchange:
+		return fmt.Sprintf("kind %d is unknown, expected all_reduce, reduce_scatter, all_gather or exchange", op.Kind)
 	case op.Tag == 0 || op.Tag > tagMax:
 		return fmt.Sprintf("tag %d does not fit a message name, expected 1 to %d", op.Tag, tagMax)
 	case op.Reduce > nn.Max:
 		return fmt.Sprintf("reduction %d is unknown, expected sum or max", op.Reduce)
 	case op.DType.Size() == 0:
 		return fmt.Sprintf("element type %s is unknown", op.DType)
-	case op.Kind != nn.AllGather && !reducible(op.DType, op.Reduce):
+	case op.Kind != nn.AllGather && op.Kind != nn.Exchange && !reducible(op.DType, op.Reduce):
 		return fmt.Sprintf("no %s of %s: sum takes F32, F64, I32, I64; max takes U8 and BOOL too", op.Reduce, op.DType)
 	}
 	return ""
@@ -91,6 +91,9 @@ func checkLengths(op *nn.Op, size, rank int) string {
 	if in%unit != 0 || out%unit != 0 {
 		return fmt.Sprintf("In has %d and Out %d bytes, expected multiples of %d", in, out, unit)
 	}
+	if op.Kind == nn.Exchange {
+		return checkParts(op, size, rank)
+	}
 	whole, want, found, which := in, in, out, "Out"
 	switch op.Kind {
 	case nn.ReduceScatter:
@@ -103,6 +106,28 @@ func checkLengths(op *nn.Op, size, rank int) string {
 	}
 	if found != want {
 		return fmt.Sprintf("%s has %d bytes, expected %d: member %d of %d of a value of %d bytes", which, found, want, rank, size, whole)
+	}
+	return ""
+}
+
+// checkParts: the parts of an exchange cover In and Out, and no other member is named twice on a side.
+func checkParts(op *nn.Op, size, rank int) string {
+	for _, side := range [...]struct {
+		name  string
+		parts []nn.Part
+		bytes int
+	}{{"In", op.To, len(op.In)}, {"Out", op.From, len(op.Out)}} {
+		sum, seen := 0, map[int]bool{}
+		for _, p := range side.parts {
+			if p.Member < 0 || p.Member >= size || p.Member == rank || seen[p.Member] || p.Bytes < 0 || p.Bytes%op.DType.Size() != 0 {
+				return fmt.Sprintf("a part of %s is %d bytes of member %d, expected whole elements, each other member of %d at most once", side.name, p.Bytes, p.Member, size)
+			}
+			seen[p.Member] = true
+			sum += p.Bytes
+		}
+		if sum != side.bytes {
+			return fmt.Sprintf("the parts of %s have %d bytes, it has %d", side.name, sum, side.bytes)
+		}
 	}
 	return ""
 }

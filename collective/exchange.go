@@ -38,14 +38,41 @@ func (x *exchange) begin(op *nn.Op, seq uint64, size, self, small int) {
 			x.left[round] = size - 1
 		}
 	}
+	if op.Kind == nn.Exchange {
+		x.expect(size, self)
+		return
+	}
 	if !x.gathers(0) {
 		x.folded = false
 		x.fold.start(op, size, self, x.contribution(self), x.target(self))
 	}
 }
 
+// expect sets up an exchange of parts: only members that send one are waited for.
+func (x *exchange) expect(size, self int) {
+	for j := range size {
+		if _, ok := partOf(x.op.From, x.op.Out, j); !ok && j != self {
+			x.got[0][j] = true
+			x.left[0]--
+		}
+	}
+}
+
+// partOf is member j's part of one side of an exchange.
+func partOf(parts []nn.Part, whole []byte, j int) ([]byte, bool) {
+	for _, p := range parts {
+		if p.Member == j {
+			return whole[:p.Bytes:p.Bytes], true
+		}
+		whole = whole[p.Bytes:]
+	}
+	return nil, false
+}
+
 // gathers says whether a round carries finished pieces (else parts to be combined).
-func (x *exchange) gathers(round int) bool { return x.op.Kind == nn.AllGather || round == 1 }
+func (x *exchange) gathers(round int) bool {
+	return x.op.Kind == nn.AllGather || x.op.Kind == nn.Exchange || round == 1
+}
 
 // scattered says whether a member combines one piece (else the whole value).
 func (x *exchange) scattered() bool { return x.op.Kind == nn.ReduceScatter || x.rounds == 2 }
@@ -61,6 +88,10 @@ func (x *exchange) contribution(j int) []byte {
 
 // slot is where member j's finished piece goes in Out.
 func (x *exchange) slot(j int) []byte {
+	if x.op.Kind == nn.Exchange {
+		b, _ := partOf(x.op.From, x.op.Out, j)
+		return b
+	}
 	from, to := piece(len(x.op.Out), x.op.DType.Size(), len(x.got[0]), j)
 	return x.op.Out[from:to]
 }
@@ -73,21 +104,28 @@ func (x *exchange) target(self int) []byte {
 	return x.op.Out
 }
 
-// outgoing is what this member sends to member j in a round.
-func (x *exchange) outgoing(round, self, j int) []byte {
+// outgoing is what this member sends to member j in a round; false if it sends nothing.
+func (x *exchange) outgoing(round, self, j int) ([]byte, bool) {
 	switch {
+	case x.op.Kind == nn.Exchange:
+		return partOf(x.op.To, x.op.In, j)
 	case round == 1:
-		return x.slot(self)
+		return x.slot(self), true
 	case x.op.Kind == nn.AllGather:
-		return x.op.In
+		return x.op.In, true
 	}
-	return x.contribution(j)
+	return x.contribution(j), true
 }
 
 // want is the number of bytes that member j sends to this one in a round.
 func (x *exchange) want(round, self, j int) int {
 	switch {
-	case round == 1 || x.op.Kind == nn.AllGather:
+	case x.op.Kind == nn.Exchange:
+		if b, ok := partOf(x.op.From, x.op.Out, j); ok {
+			return len(b)
+		}
+		return -1 // no part was asked of it
+	case x.gathers(round):
 		return len(x.slot(j))
 	}
 	return len(x.contribution(self))

@@ -198,7 +198,10 @@ func (g *Group) send(out []Outgoing, p nn.Program, c *channel, round int) []Outg
 	var sent int64
 	for i := 1; i < len(g.ranks); i++ {
 		j := (g.self + i) % len(g.ranks)
-		from := c.outgoing(round, g.self, j)
+		from, sends := c.outgoing(round, g.self, j)
+		if !sends {
+			continue
+		}
 		payload := g.store.copyOf(from)
 		h.Dst, h.Len = uint16(g.ranks[j]), uint32(len(payload))
 		out = append(out, Outgoing{h, payload})

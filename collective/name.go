@@ -28,15 +28,18 @@ type OpName struct {
 	Reduce   nn.ReduceKind
 	Tag      nn.Tag
 	DType    tensor.DType
-	Elements int // of the whole value: AllGather's output, the input of the others
+	Elements int // of the whole value: AllGather's output, the input of the reductions, 0 of Exchange
 	Site     nn.Site
 }
 
 // NameOf is the name of an operation that CheckOp accepts.
 func NameOf(op *nn.Op) OpName {
 	whole := len(op.In)
-	if op.Kind == nn.AllGather {
+	switch op.Kind {
+	case nn.AllGather:
 		whole = len(op.Out)
+	case nn.Exchange:
+		whole = 0 // every pair of members has sizes of its own
 	}
 	return OpName{Axis: op.Axis, Kind: op.Kind, Reduce: op.Reduce, Tag: op.Tag, DType: op.DType,
 		Elements: whole / op.DType.Size(), Site: op.Site}

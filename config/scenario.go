@@ -68,11 +68,12 @@ type Model struct {
 	CalculatePerTokenLoss bool   `yaml:"calculate_per_token_loss"`
 	LossNormalization     string `yaml:"loss_normalization"` // exact
 
-	TensorParallel   int  `yaml:"tensor_model_parallel_size"`
-	SequenceParallel bool `yaml:"sequence_parallel"`
-	ContextParallel  int  `yaml:"context_parallel_size"` // 1: more is refused, not yet built
-	PipelineParallel int  `yaml:"pipeline_model_parallel_size"`
-	ExpertParallel   int  `yaml:"expert_model_parallel_size"`
+	TensorParallel   int    `yaml:"tensor_model_parallel_size"`
+	SequenceParallel bool   `yaml:"sequence_parallel"`
+	ContextParallel  int    `yaml:"context_parallel_size"`
+	CPCommType       string `yaml:"cp_comm_type"` // p2p | all_gather | a2a
+	PipelineParallel int    `yaml:"pipeline_model_parallel_size"`
+	ExpertParallel   int    `yaml:"expert_model_parallel_size"`
 }
 
 // Train says how long and how much at a time.

@@ -61,7 +61,4 @@ func TestReferenceProblems(t *testing.T) {
 train.global_batch_size: found 8, expected 4, that of case moe-mtp
 dataset.seq_length: found 32, expected 16, that of case moe-mtp`, refused(t, s))
 	require.Contains(t, refused(t, referenceScenario(t, "nowhere")), "nowhere.json: no such file or directory")
-	s = referenceScenario(t, "moe-packed")
-	s.Train.MicroBatchSize, s.Train.GlobalBatchSize = 1, 2
-	require.Contains(t, refused(t, s), "moe-packed.json: not supported: packed sequences (cu_seqlens)")
 }

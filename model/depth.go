@@ -47,14 +47,14 @@ func (r *Rank[T]) depthForward(c nn.Comm, k int, arena *tensor.Arena[T]) depthSa
 	ctx.Comm, ctx.Arena, ctx.Site.Depth = c, arena, k
 	ctx.Aux.Divisor = r.auxDivisor()
 	in := mtp.Roll(ctx, from.in)
-	ctx.Pad = in.Pad
+	ctx.SetPad(in.Pad)
 	h, saved := d.Forward(ctx, in)
 	if k < len(r.depths) {
 		next := in
 		next.Hidden = h
 		c.Send(nn.Program(k+1), portInputs, depthPass[T]{s: from.s, pass: from.pass, in: next})
 	}
-	c.Send(0, portHead, mtp.ToHead[T]{Hidden: h, Labels: in.Labels, Loss: in.Loss, Tokens: in.Loss.Count()})
+	c.Send(0, portHead, mtp.ToHead[T]{Hidden: h, Labels: in.Labels, Loss: in.Loss})
 	return depthSaved[T]{c: ctx, saved: saved}
 }
 

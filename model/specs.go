@@ -83,11 +83,14 @@ func (b *builder[T]) attention(prefix, group string, a *nn.Attention[T]) {
 		a.QNorm, a.KNorm = b.headNorm(prefix+"q_norm.weight", group), b.headNorm(prefix+"k_norm.weight", group)
 	}
 	a.Hq, a.Hkv, a.D, a.Rope = m.NumAttentionHeads/b.tp, m.NumQueryGroups/b.tp, m.KVChannels, b.rope
+	a.CommType = commTypes[m.CPCommType]
 	b.later(func() {
 		a.QKV = nn.ColumnLinear[T]{Weights: nn.WeightsOf((q+2*kv)/b.tp, h, wq, wk, wv)}
 		a.Out = nn.RowLinear[T]{Weights: nn.WeightsOf(h, q/b.tp, wo)}
 	})
 }
+
+var commTypes = map[string]nn.CommType{"": nn.P2P, "p2p": nn.P2P, "all_gather": nn.GatherAll, "a2a": nn.AllToAll}
 
 func (b *builder[T]) act() nn.Activation[T] { return nn.Activation[T]{Gated: b.cfg.GatedLinearUnit} }
 
@@ -197,5 +200,5 @@ func newBuilder[T tensor.Float](s *config.Scenario, rank int) *builder[T] {
 	sizes := s.Sizes()
 	m := &s.Model
 	return &builder[T]{cfg: m, tp: sizes.TP, tpRank: sizes.Coord(rank).Of(mesh.TP), params: &nn.Params[T]{},
-		rope: nn.NewRopeTable[T](s.Dataset.SeqLength, m.KVChannels, m.RotaryBase)}
+		rope: nn.NewRopeTable[T](nn.RopeLength(s.Dataset.SeqLength, sizes.CP, sizes.TP), m.KVChannels, m.RotaryBase)}
 }

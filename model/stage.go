@@ -31,11 +31,15 @@ type step struct {
 // pass is one microbatch on its way through the stage.
 type pass[T tensor.Float] struct {
 	c     *nn.Ctx[T]
-	mb    *nn.Microbatch
+	mb    *nn.Microbatch // whole
 	saved []*nn.BlockSaved[T]
-	final nn.NormSaved[T]
-	dh    tensor.Mat[T] // gradient of h_0
-	aux   nn.AuxSums
+	// This rank's slots of the batch.
+	ids, labels, positions []int32
+	loss                   *nn.LossMask
+	embeddings             mtp.Embeddings[T]
+	final                  nn.NormSaved[T]
+	dh                     tensor.Mat[T] // gradient of h_0
+	aux                    nn.AuxSums
 }
 
 // stage is program 0: it trains for all steps and reports each.
@@ -76,13 +80,22 @@ func (r *Rank[T]) countTokens(c nn.Comm, s step) []int64 {
 	for m := range s.microbatches {
 		mb := r.env.Train.Microbatch(s.index, s.first+m)
 		n[0] += mb.Loss.Count()
-		mask := r.depthMask(mb)
-		for k := range r.depths {
-			mask = mask.Roll()
-			n[k+1] += mask.Count()
+		for k, tokens := range r.depthTokens(mb) {
+			n[k+1] += tokens
 		}
 	}
 	nn.AllReduceInto(c, mesh.DP, nn.TagTokenCounts, nn.Site{Step: s.index, Phase: nn.Update, Layer: -1}, nn.Sum, n)
+	return n
+}
+
+// depthTokens counts the labels that each depth counts of a whole microbatch, whatever the layout.
+func (r *Rank[T]) depthTokens(mb *nn.Microbatch) []int64 {
+	f := nn.NewFrames(mb.Docs, mb.B, mb.S, 1, 1)[0]
+	mask, n := r.depthMask(mb), make([]int64, len(r.depths))
+	for k := range n {
+		mask = mask.RollWhole(f)
+		n[k] = mask.Count()
+	}
 	return n
 }
 
@@ -126,18 +139,52 @@ func (r *Rank[T]) update(c nn.Comm, i int, lr float64) float64 {
 	return norms[""]
 }
 
-// newPass starts a microbatch: its context, with the padding mask cut as the activations are.
+// newPass starts a microbatch: its context, and its part of the batch, cut as the activations are.
 func (r *Rank[T]) newPass(c nn.Comm, index, local int, mb *nn.Microbatch, phase nn.Phase) *pass[T] {
 	if mb.S > r.env.Scenario.Dataset.SeqLength {
 		panic(fmt.Sprintf("microbatch %d of step %d is %d tokens long, seq_length is %d", local, index, mb.S, r.env.Scenario.Dataset.SeqLength))
 	}
-	ctx := &nn.Ctx[T]{Comm: c, Arena: &r.arena, B: mb.B, S: mb.S, Pad: mb.Pad,
-		SP:   r.cfg.SequenceParallel && c.Size(mesh.TP) > 1,
-		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}}
-	if ctx.SP && mb.Pad != nil {
-		ctx.Pad = mb.Pad.Shard(ctx.TPRank(), ctx.TP())
+	sp, align := r.cfg.SequenceParallel && c.Size(mesh.TP) > 1, 1
+	if sp {
+		align = c.Size(mesh.TP)
 	}
-	return &pass[T]{c: ctx, mb: mb}
+	frames := nn.NewFrames(mb.Docs, mb.B, mb.S, c.Size(mesh.CP), align)
+	ctx := &nn.Ctx[T]{Comm: c, Arena: &r.arena, B: mb.B, Frame: frames[c.Rank(mesh.CP)], Frames: frames, SP: sp,
+		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}}
+	p := &pass[T]{c: ctx, mb: mb}
+	p.cut()
+	return p
+}
+
+// cut takes this rank's slots of the batch. Masks become the layout of the activations once, here.
+func (p *pass[T]) cut() {
+	f := p.c.Frame
+	p.ids, p.labels, p.positions = nn.TakeRows(f, p.mb.IDs, 0), nn.TakeRows(f, p.mb.Labels, 0), nn.TakeRows(f, p.mb.Positions, 0)
+	p.loss = p.mb.Loss.Local(f)
+	pad := p.mb.Pad.Local(f)
+	if p.c.SP {
+		pad = pad.Shard(p.c.TPRank(), p.c.TP())
+	}
+	p.c.SetPad(pad)
+	if p.mb.Embeddings != nil {
+		p.embeddings = localEmbeddings[T](f, p.mb.Embeddings)
+	}
+}
+
+// localEmbeddings is this rank's slots of [B, S, H]; inserted slots are zero.
+func localEmbeddings[T tensor.Float](f *nn.Frame, whole []float64) mtp.Embeddings[T] {
+	h := len(whole) / (f.B * f.S)
+	out := make(mtp.Embeddings[T], f.B*f.L*h)
+	for i, src := range f.Src {
+		if src < 0 {
+			continue
+		}
+		from := (i/f.L*f.S + int(src)) * h
+		for j, v := range whole[from : from+h] {
+			out[i*h+j] = T(v)
+		}
+	}
+	return out
 }
 
 // forward runs the trunk, starts the depths, and runs every loss with its backward into the hidden states.
@@ -146,14 +193,14 @@ func (r *Rank[T]) forward(c nn.Comm, s step, m int, sums *messages.Sums) *pass[T
 	p.c.Obs, p.c.Sums, p.c.Aux.Gradient = r.env.Observer, &p.aux, 1/float64(s.global)
 	h := r.trunk(p)
 	if len(r.depths) > 0 {
-		p.c.Comm.Send(1, portInputs, depthPass[T]{s: s, pass: p, in: mtp.Inputs[T]{Hidden: h, IDs: p.mb.IDs,
-			Positions: p.mb.Positions, Labels: p.mb.Labels, Loss: r.depthMask(p.mb), Pad: p.c.Pad}})
+		p.c.Comm.Send(1, portInputs, depthPass[T]{s: s, pass: p, in: mtp.Inputs[T]{Hidden: h, IDs: p.ids,
+			Positions: p.positions, Labels: p.labels, Loss: r.depthMask(p.mb).Local(p.c.Frame), Pad: p.c.Pad, Embeddings: p.embeddings}})
 	}
 	p.dh = r.lmLoss(p, s, h, sums)
 	for k := 1; k <= len(r.depths); k++ {
 		r.depthLoss(p, s, k, sums)
 	}
-	if c.Rank(mesh.TP) == 0 {
+	if c.Rank(mesh.TP) == 0 && c.Rank(mesh.CP) == 0 {
 		sums.Samples += int64(p.mb.B)
 		sums.Tokens += int64(p.mb.B * p.mb.S)
 	}
@@ -163,7 +210,7 @@ func (r *Rank[T]) forward(c nn.Comm, s step, m int, sums *messages.Sums) *pass[T
 // trunk is the embedding, the decoder layers and the final norm: h_0.
 func (r *Rank[T]) trunk(p *pass[T]) tensor.Mat[T] {
 	r.arena.Reset()
-	x := r.embed.Forward(p.c, p.mb.IDs)
+	x := r.embedded(p)
 	for i, l := range r.layers {
 		ctx := p.c.At(i, fmt.Sprintf("layer.%d", i))
 		y, saved := l.Forward(ctx, x)
@@ -176,6 +223,14 @@ func (r *Rank[T]) trunk(p *pass[T]) tensor.Mat[T] {
 	return h
 }
 
+// embedded looks ids up, or takes the embeddings that were given.
+func (r *Rank[T]) embedded(p *pass[T]) tensor.Mat[T] {
+	if p.embeddings == nil {
+		return r.embed.Forward(p.c, p.ids)
+	}
+	return nn.GivenEmbeddings(p.c, p.embeddings)
+}
+
 func (r *Rank[T]) head(grad []T) nn.Head[T] { return nn.Head[T]{Table: r.tables.head, Grad: grad} }
 
 // lmLoss is the loss of h_0; it returns the gradient of h_0.
@@ -186,14 +241,14 @@ func (r *Rank[T]) lmLoss(p *pass[T], s step, h tensor.Mat[T], sums *messages.Sum
 	if s.tokens != nil {
 		tokens, means = s.tokens[0], 1
 	}
-	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: h, Labels: p.mb.Labels, Loss: p.mb.Loss, Grad: true,
+	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss, Grad: true,
 		Weight: 1 / float64(max(tokens, 1)) / float64(means)})
 	if ctx.TPRank() == 0 {
 		sums.LMLoss += out.LossSum
 		sums.LMTokens += out.Tokens
 	}
-	ctx.ObserveExact("tokens", []float64{float64(out.Tokens)}, 1, 1, nn.Full)
-	ctx.ObserveScalar("loss_sum", out.LossSum)
+	ctx.ObserveCounts("tokens", []float64{float64(out.Tokens)}, ctx.Frame.Layout())
+	ctx.ObserveNumber("loss_sum", out.LossSum, ctx.Frame.Layout())
 	return out.DHidden
 }
 
@@ -206,22 +261,22 @@ func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
 	if r.cfg.MTPDetachHeads {
 		head.Grad = nil
 	}
-	tokens, means := in.Tokens, s.global
+	tokens, means := r.depthTokens(p.mb)[k-1], s.global
 	if s.tokens != nil {
 		tokens, means = s.tokens[k], 1
 	}
 	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: in.Hidden, Labels: in.Labels, Loss: in.Loss, Grad: true,
 		Weight: mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), tokens, means)})
 	p.c.Comm.Send(nn.Program(k), portGrad, out.DHidden)
-	ctx.ObserveExact("tokens", []float64{float64(out.Tokens)}, 1, 1, nn.Full)
-	ctx.ObserveScalar("loss_sum", out.LossSum)
+	ctx.ObserveCounts("tokens", []float64{float64(out.Tokens)}, ctx.Frame.Layout())
+	ctx.ObserveNumber("loss_sum", out.LossSum, ctx.Frame.Layout())
 	if ctx.TPRank() != 0 {
 		return
 	}
 	part := messages.Sums{MTPLoss: make([]float64, len(r.depths)), MTPTokens: make([]int64, len(r.depths))}
 	part.MTPLoss[k-1], part.MTPTokens[k-1] = out.LossSum, out.Tokens
 	if s.tokens == nil {
-		part.MTPLoss[k-1] /= float64(max(out.Tokens, 1))
+		part.MTPLoss[k-1] /= float64(max(tokens, 1))
 	}
 	sums.Add(part)
 }
@@ -239,7 +294,9 @@ func (r *Rank[T]) backward(p *pass[T]) {
 	for i := len(r.layers) - 1; i >= 0; i-- {
 		d = r.layers[i].Backward(p.c.At(i, fmt.Sprintf("layer.%d", i)), p.saved[i], d)
 	}
-	r.embed.Backward(p.c, p.mb.IDs, d, r.tables.embed.Grad)
+	if p.embeddings == nil {
+		r.embed.Backward(p.c, p.ids, d, r.tables.embed.Grad)
+	}
 }
 
 // addAux adds a microbatch's auxiliary losses, averaged over the layers that have them.
@@ -280,7 +337,7 @@ func (r *Rank[T]) eval(c nn.Comm, after int) {
 			p := r.newPass(c, after, m, mb, nn.Eval)
 			h := r.trunk(p)
 			head := r.head(nil)
-			out := head.Loss(p.c, nn.HeadInput[T]{Hidden: h, Labels: mb.Labels, Loss: mb.Loss})
+			out := head.Loss(p.c, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss})
 			if c.Rank(mesh.TP) == 0 {
 				done.Sums.LMLoss += out.LossSum
 				done.Sums.LMTokens += out.Tokens

@@ -41,7 +41,7 @@ func (r *Router[T]) zGrad(c *nn.Ctx[T], s *routerSaved[T], i int, dlogit []T) {
 // losses are this rank's parts of the unweighted aux and z loss: the whole is their sum over the shards.
 func (r *Router[T]) losses(c *nn.Ctx[T], s *routerSaved[T]) (aux, z float64) {
 	for i := range s.logits.Rows {
-		if padded(c, i) {
+		if c.Skips(i) {
 			continue
 		}
 		for e, p := range s.scores.Row(i) {
@@ -55,7 +55,7 @@ func (r *Router[T]) losses(c *nn.Ctx[T], s *routerSaved[T]) (aux, z float64) {
 // report adds the losses to the microbatch's figures and shows the router's quantities to an observer.
 func (r *Router[T]) report(c *nn.Ctx[T], s *routerSaved[T]) {
 	aux, z := r.losses(c, s)
-	if c.Sums != nil && (c.SP || c.TPRank() == 0) {
+	if c.Sums != nil && (c.SP || c.TPRank() == 0) { // without sequence parallelism every TP rank has the same
 		c.Sums.Balancing += aux
 		c.Sums.Z += z
 	}
@@ -73,9 +73,9 @@ func (r *Router[T]) report(c *nn.Ctx[T], s *routerSaved[T]) {
 		}
 	}
 	c.ObserveMat("router.probs", probs, rows, nn.Whole)
-	c.ObserveExact("router.routing_map", chosen, s.logits.Rows, e, rows)
-	c.ObserveExact("router.tokens_per_expert", nn.Float64s(s.stats.expert), 1, e, nn.Full)
-	c.ObserveExact("router.valid_tokens", []float64{float64(s.stats.valid)}, 1, 1, nn.Full)
-	c.ObserveSum("router.aux_loss", aux)
-	c.ObserveSum("router.z_loss", z)
+	c.ObserveRows("router.routing_map", chosen, e, rows)
+	c.ObserveCounts("router.tokens_per_expert", nn.Float64s(s.stats.expert), nn.Full)
+	c.ObserveCounts("router.valid_tokens", []float64{float64(s.stats.valid)}, nn.Full)
+	c.ObserveNumber("router.aux_loss", aux, rows)
+	c.ObserveNumber("router.z_loss", z, rows)
 }

@@ -37,7 +37,7 @@ func newLayer(r *gradcheck.Rig, k int, pre bool, aux, z float64) *moe.Layer[floa
 // The gradient of Σ probe·y + scale·(aux + z) against finite differences, with padding rows in between.
 func moeGrad(t *testing.T, k int, pre bool, pad *nn.PadMask) {
 	r := gradcheck.New(2, 3)
-	r.C.Pad = pad
+	r.C.SetPad(pad)
 	r.C.Aux = nn.AuxScale{Gradient: 0.5, Divisor: 2}
 	const aux, z = 0.3, 0.2
 	l := newLayer(r, k, pre, aux, z)
@@ -82,7 +82,7 @@ func routed(t *testing.T, logits [][]float64, pad []bool, k int) (*nn.AuxSums, *
 	for i := range e {
 		gate.Data[i*e+i] = 1
 	}
-	r.C.Pad = &nn.PadMask{B: 1, S: len(logits), Pad: pad}
+	r.C.SetPad(&nn.PadMask{B: 1, S: len(logits), Pad: pad})
 	r.C.Sums = &nn.AuxSums{}
 	s := &seen{}
 	r.C.Obs = s

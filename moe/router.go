@@ -35,7 +35,7 @@ type routerSaved[T tensor.Float] struct {
 	stats  counts
 }
 
-// counts are integers over the whole microbatch (tensor-parallel shards added under sequence parallelism).
+// counts are integers over the whole microbatch (shards of the sequence added).
 type counts struct {
 	expert []int64 // valid rows that chose each expert
 	valid  int64   // valid rows
@@ -98,17 +98,12 @@ func taken(chosen []int32, e int32) bool {
 	return false
 }
 
-// padded reports whether local row i is padding.
-func padded[T tensor.Float](c *nn.Ctx[T], i int) bool {
-	return c.Pad != nil && c.Pad.Pad[i%c.B*c.Pad.S+i/c.B]
-}
-
-// count takes the statistics of the microbatch: once, whatever the layout. Shards under sequence parallelism hold
-// different rows and are added; without it every tensor-parallel rank has all rows.
+// count takes the statistics of the microbatch: once, whatever the layout. Shards under sequence and context
+// parallelism hold different rows and are added; without sequence parallelism every tensor-parallel rank has all rows.
 func (r *Router[T]) count(c *nn.Ctx[T], s *routerSaved[T]) counts {
 	v := make([]int64, r.Weight.Out+1)
 	for i := range s.logits.Rows {
-		if padded(c, i) {
+		if c.Skips(i) {
 			continue
 		}
 		v[r.Weight.Out]++
@@ -119,6 +114,7 @@ func (r *Router[T]) count(c *nn.Ctx[T], s *routerSaved[T]) counts {
 	if c.SP {
 		nn.AllReduceInto(c.Comm, mesh.TP, nn.TagRouterCounts, c.Site, nn.Sum, v)
 	}
+	nn.AllReduceInto(c.Comm, mesh.CP, nn.TagRouterCounts, c.Site, nn.Sum, v)
 	return counts{expert: v[:r.Weight.Out], valid: v[r.Weight.Out]}
 }
 
@@ -132,7 +128,7 @@ func (r *Router[T]) Backward(c *nn.Ctx[T], s *routerSaved[T], dprob []T) tensor.
 	for i := range s.logits.Rows {
 		clear(dscore)
 		r.chosenGrad(s, i, dprob[i*r.K:(i+1)*r.K], dlogits.Row(i), dscore)
-		if !padded(c, i) {
+		if !c.Skips(i) {
 			kernel.AddInto(dscore, aux)
 			r.zGrad(c, s, i, dlogits.Row(i))
 		}

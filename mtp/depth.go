@@ -21,6 +21,7 @@ type Depth[T tensor.Float] struct {
 // Saved is what Backward wants back.
 type Saved[T tensor.Float] struct {
 	ids                 []int32
+	given               bool // embeddings were given: the table learns nothing
 	enorm, hnorm, final nn.NormSaved[T]
 	whole               tensor.Mat[T] // gathered [N, 2H]
 	block               *nn.BlockSaved[T]
@@ -31,7 +32,7 @@ func (d *Depth[T]) Forward(c *nn.Ctx[T], in Inputs[T]) (tensor.Mat[T], *Saved[T]
 	s := &Saved[T]{ids: in.IDs}
 	d.observeInputs(c, in)
 	var e, g tensor.Mat[T]
-	e, s.enorm = d.ENorm.Forward(c, d.Embedding.Forward(c, in.IDs))
+	e, s.enorm = d.ENorm.Forward(c, d.embed(c, s, in))
 	g, s.hnorm = d.HNorm.Forward(c, in.Hidden)
 	u := d.project(c, s, concat(c.Arena, e, g))
 	v, saved := d.Block.Forward(c, u)
@@ -40,6 +41,15 @@ func (d *Depth[T]) Forward(c *nn.Ctx[T], in Inputs[T]) (tensor.Mat[T], *Saved[T]
 	s.final = final
 	c.ObserveMat("hidden", h, c.RowsLayout(), nn.Whole)
 	return h, s
+}
+
+// embed looks ids up, or takes this rank's part of the embeddings that were given.
+func (d *Depth[T]) embed(c *nn.Ctx[T], s *Saved[T], in Inputs[T]) tensor.Mat[T] {
+	if in.Embeddings == nil {
+		return d.Embedding.Forward(c, in.IDs)
+	}
+	s.given = true
+	return nn.GivenEmbeddings(c, in.Embeddings)
 }
 
 // project is eh_proj in its parallel form: features are cut, gathered, and rows cut again under sequence parallelism.
@@ -61,21 +71,21 @@ func (d *Depth[T]) Backward(c *nn.Ctx[T], s *Saved[T], dh tensor.Mat[T]) tensor.
 	dx := d.EHProj.Backward(c, c.SliceCols(du), s.whole, nn.TagEHProjInput)
 	de, dg := split(c.Arena, dx)
 	de = d.ENorm.Backward(c, s.enorm, de)
-	if d.EmbedGrad != nil {
+	if d.EmbedGrad != nil && !s.given {
 		d.Embedding.Backward(c, s.ids, de, d.EmbedGrad)
 	}
 	return d.HNorm.Backward(c, s.hnorm, dg)
 }
 
-// observeInputs shows what the depth sees, whole [B, S].
+// observeInputs shows what the depth sees.
 func (d *Depth[T]) observeInputs(c *nn.Ctx[T], in Inputs[T]) {
-	c.ObserveExact("input_ids", nn.Float64s(in.IDs), c.B, c.S, nn.Full)
-	c.ObserveExact("position_ids", nn.Float64s(in.Positions), c.B, c.S, nn.Full)
-	c.ObserveExact("labels", nn.Float64s(in.Labels), c.B, c.S, nn.Full)
-	c.ObserveExact("loss_mask", nn.Float64s(in.Loss.Weight), c.B, c.S, nn.Full)
-	if in.Pad != nil && c.Wants("padding_mask") {
-		c.Obs.Observe(nn.Observation{Name: c.Scope + ".padding_mask", Site: c.Site, Rows: in.Pad.Layout, BatchFirst: true,
-			R: in.Pad.B, C: in.Pad.S, Values: nn.Bools(in.Pad.Pad), Exact: true})
+	all := c.Frame.Layout()
+	c.ObserveBatch("input_ids", nn.Float64s(in.IDs), all, true)
+	c.ObserveBatch("position_ids", nn.Float64s(in.Positions), all, true)
+	c.ObserveBatch("labels", nn.Float64s(in.Labels), all, true)
+	c.ObserveBatch("loss_mask", nn.Float64s(in.Loss.Weight), all, true)
+	if in.Pad != nil {
+		c.ObserveBatch("padding_mask", nn.Bools(in.Pad.Pad), in.Pad.Layout, true)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // Inputs is what a depth gets from the one before it (from the trunk, for depth 1) and, rolled, gives to the next.
-// All six are of one microbatch; ids, positions, labels and loss mask are whole [B, S], hidden and padding mask are
-// in the layout of activations.
+// All are of one microbatch; ids, positions, labels and loss mask are of all slots of this context-parallel rank [B, L],
+// hidden and padding mask are in the layout of activations.
 type Inputs[T tensor.Float] struct {
 	Hidden    tensor.Mat[T] // h_{k−1}: [local rows, H], never rolled
 	IDs       []int32       // of depth k−1
@@ -18,6 +18,18 @@ type Inputs[T tensor.Float] struct {
 	Labels    []int32
 	Loss      *nn.LossMask
 	Pad       *nn.PadMask // nil: absent, and stays so
+	// Embeddings take the place of the table's, if given: they are rolled like ids.
+	Embeddings Embeddings[T]
+}
+
+// Embeddings are precomputed embeddings of all slots, batch-first [B, L, H]; nil: none.
+type Embeddings[T tensor.Float] []T
+
+func (e Embeddings[T]) roll(c *nn.Ctx[T]) Embeddings[T] {
+	if e == nil {
+		return nil
+	}
+	return nn.RollSlots(c, e, len(e)/(c.B*c.L()), nn.TagRollEmbeddings)
 }
 
 // ToHead is what a depth gives to the loss.
@@ -25,32 +37,32 @@ type ToHead[T tensor.Float] struct {
 	Hidden tensor.Mat[T] // h_k after the depth's final norm
 	Labels []int32
 	Loss   *nn.LossMask
-	Tokens int64 // N_k = Σ rolled loss mask
 }
 
 // Roll is one roll of everything but the hidden states (SEMANTICS §2.5, §3.5).
 func Roll[T tensor.Float](c *nn.Ctx[T], in Inputs[T]) Inputs[T] {
 	return Inputs[T]{
-		Hidden:    in.Hidden,
-		IDs:       nn.RollInts(in.IDs, c.B, c.S),
-		Positions: nn.RollInts(in.Positions, c.B, c.S),
-		Labels:    nn.RollInts(in.Labels, c.B, c.S),
-		Loss:      in.Loss.Roll(),
-		Pad:       rollPad(c, in.Pad),
+		Hidden:     in.Hidden,
+		IDs:        nn.RollSlots(c, in.IDs, 1, nn.TagRollIDs),
+		Positions:  nn.RollSlots(c, in.Positions, 1, nn.TagRollPositions),
+		Labels:     nn.RollSlots(c, in.Labels, 1, nn.TagRollLabels),
+		Loss:       nn.RollLossMask(c, in.Loss),
+		Pad:        rollPad(c, in.Pad),
+		Embeddings: in.Embeddings.roll(c),
 	}
 }
 
 // rollPad rolls validity, not padding, so that the fill of the roll means padding. A mask that is cut over the
-// tensor-parallel group is gathered first, one boolean all-gather, rolled whole and cut again: the end of a shard is
-// not the end of the sequence. An absent mask stays absent and sends nothing.
+// tensor-parallel group is gathered first, one boolean all-gather, rolled in the layout of the context-parallel rank and
+// cut again: the end of a shard is not the end of the sequence. An absent mask stays absent and sends nothing.
 func rollPad[T tensor.Float](c *nn.Ctx[T], pad *nn.PadMask) *nn.PadMask {
 	if pad == nil {
 		return nil
 	}
-	if pad.Layout == nn.Full {
-		return pad.Validity().Roll().PadMask()
+	if pad.Layout&nn.SPShard == 0 {
+		return nn.RollValidity(c, pad.Validity()).PadMask()
 	}
-	return gatherMask(c, pad).Validity().Roll().PadMask().Shard(c.TPRank(), c.TP())
+	return nn.RollValidity(c, gatherMask(c, pad).Validity()).PadMask().Shard(c.TPRank(), c.TP())
 }
 
 func gatherMask[T tensor.Float](c *nn.Ctx[T], pad *nn.PadMask) *nn.PadMask {
@@ -69,7 +81,9 @@ func gatherMask[T tensor.Float](c *nn.Ctx[T], pad *nn.PadMask) *nn.PadMask {
 			shards[r][i] = v != 0
 		}
 	}
-	return nn.JoinPadMask(shards, pad.B, pad.S)
+	whole := nn.JoinPadMask(shards, pad.B, pad.S)
+	whole.Layout = pad.Layout &^ nn.SPShard
+	return whole
 }
 
 // Weight is the gradient weight of one counted token of a depth: factor/D over the number of tokens that share the

@@ -16,6 +16,7 @@ const (
 	AllReduce     OpKind = iota + 1 // Out[i] = reduce over members of In[i], on every member
 	ReduceScatter                   // In is Size pieces; Out is the reduced piece of this member
 	AllGather                       // Out is the pieces of all members in rank order
+	Exchange                        // In is parts for some members, Out is parts of some members: see Op.To and Op.From
 )
 
 // String is the name errors and message counts use.
@@ -27,6 +28,8 @@ func (k OpKind) String() string {
 		return "reduce_scatter"
 	case AllGather:
 		return "all_gather"
+	case Exchange:
+		return "exchange"
 	}
 	return fmt.Sprintf("op(%d)", uint8(k))
 }
@@ -89,6 +92,16 @@ const (
 	TagGradNorm
 	TagTokenCounts
 	TagFlags
+	TagRollIDs
+	TagRollPositions
+	TagRollLabels
+	TagRollLossMask
+	TagRollPaddingMask
+	TagRollEmbeddings
+	TagRingKV
+	TagRingKVGrad
+	TagGatherKV
+	TagHeads
 	tagEnd
 )
 
@@ -97,6 +110,9 @@ var tagNames = [tagEnd]string{
 	TagVocabMax: "vocab_max", TagVocabSum: "vocab_sum", TagRouterCounts: "router_counts", TagMaskGather: "mask_allgather",
 	TagEHProjInput: "eh_proj_input", TagEHProjOutput: "eh_proj_output", TagScatter: "sequence_scatter",
 	TagGradient: "gradient", TagGradNorm: "grad_norm", TagTokenCounts: "token_counts", TagFlags: "flags",
+	TagRollIDs: "roll.input_ids", TagRollPositions: "roll.position_ids", TagRollLabels: "roll.labels",
+	TagRollLossMask: "roll.loss_mask", TagRollPaddingMask: "roll.padding_mask", TagRollEmbeddings: "roll.decoder_input",
+	TagRingKV: "ring_kv", TagRingKVGrad: "ring_kv_grad", TagGatherKV: "gather_kv", TagHeads: "heads",
 }
 
 // String is the tag's name.
@@ -139,7 +155,13 @@ type Op struct {
 	Site   Site
 	In     []byte // AllGather: this member's piece; else the whole value
 	Out    []byte // ReduceScatter: one piece; else the whole value. May be In for AllReduce.
+	// Exchange only: the parts of In in order, and the parts of Out in order. Both sides of a part name it; at most
+	// one part goes from a member to another. Every member of the group joins the operation, with no part too.
+	To, From []Part
 }
+
+// Part is a part of an Exchange.
+type Part struct{ Member, Bytes int }
 
 // String reads "tp all_reduce sum row_output f32[1024] at step …".
 func (o *Op) String() string {

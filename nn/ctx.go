@@ -12,13 +12,17 @@ type Ctx[T tensor.Float] struct {
 	Comm  Comm
 	Arena *tensor.Arena[T]
 	Site  Site
-	B, S  int      // rows and whole sequence length of the microbatch
-	SP    bool     // sequence parallelism: activations between blocks are [S/tp·B, H]
-	Pad   *PadMask // in the layout of the activations; nil: absent
-	Scope string   // "layer.0", "mtp.2": prefix of the names of observed quantities
-	Obs   Observer // nil: nobody looks
-	Aux   AuxScale
-	Sums  *AuxSums
+	B     int    // rows of the microbatch
+	Frame *Frame // how this rank's slots lie; L of them a row
+	// Frames are those of the whole context-parallel group, in rank order.
+	Frames []*Frame
+	SP     bool     // sequence parallelism: activations between blocks are [L/tp·B, H]
+	Pad    *PadMask // in the layout of the activations; nil: absent. Set with SetPad
+	skip   []bool   // by row of an activation: padding or inserted; nil: none
+	Scope  string   // "layer.0", "mtp.2": prefix of the names of observed quantities
+	Obs    Observer // nil: nobody looks
+	Aux    AuxScale
+	Sums   *AuxSums
 }
 
 // AuxScale is the weight of the auxiliary losses in the objective. It is carried with the microbatch, no global.
@@ -36,15 +40,39 @@ func (c *Ctx[T]) TP() int { return c.Comm.Size(mesh.TP) }
 // TPRank is this rank's place in it.
 func (c *Ctx[T]) TPRank() int { return c.Comm.Rank(mesh.TP) }
 
-// LocalRows is the number of rows of an activation between blocks: S·B, or S/tp·B under sequence parallelism.
+// L is the number of slots a row has on this context-parallel rank.
+func (c *Ctx[T]) L() int { return c.Frame.L }
+
+// CP is the size of the context-parallel group.
+func (c *Ctx[T]) CP() int { return c.Comm.Size(mesh.CP) }
+
+// LocalRows is the number of rows of an activation between blocks: L·B, or L/tp·B under sequence parallelism.
 func (c *Ctx[T]) LocalRows() int {
 	if c.SP {
-		return c.S / c.TP() * c.B
+		return c.L() / c.TP() * c.B
 	}
-	return c.S * c.B
+	return c.L() * c.B
 }
 
-// SPRows is the first row and the number of rows that this rank holds of a whole [S·B] tensor.
+// SetPad sets the padding mask of the activations (nil: absent) and what follows from it.
+func (c *Ctx[T]) SetPad(pad *PadMask) {
+	c.Pad = pad
+	if pad == nil && c.Frame.Whole() {
+		c.skip = nil
+		return
+	}
+	from, n := c.SPRows()
+	c.skip = make([]bool, n)
+	for i := range n {
+		b, slot := i%c.B, i/c.B
+		c.skip[i] = c.Frame.Inserted(b, from/c.B+slot) || pad != nil && pad.Pad[b*pad.S+slot]
+	}
+}
+
+// Skips reports whether a row of an activation is padding, or a slot that holds nothing: it counts in no statistic.
+func (c *Ctx[T]) Skips(row int) bool { return c.skip != nil && c.skip[row] }
+
+// SPRows is the first row and the number of rows that this rank holds of a tensor of all slots [L·B].
 func (c *Ctx[T]) SPRows() (from, n int) {
 	n = c.LocalRows()
 	if c.SP {
@@ -56,9 +84,9 @@ func (c *Ctx[T]) SPRows() (from, n int) {
 // RowsLayout is the layout of activations between blocks.
 func (c *Ctx[T]) RowsLayout() Layout {
 	if c.SP && c.TP() > 1 {
-		return SPShard
+		return c.Frame.Layout() | SPShard
 	}
-	return Full
+	return c.Frame.Layout()
 }
 
 // At is a copy of the context at another layer and scope.

@@ -13,10 +13,10 @@ type Embedding[T tensor.Float] struct{ Table *Param[T] }
 // contributes zero rows for ids of others, so the sum over ranks adds zeros and is exact.
 func (e Embedding[T]) Forward(c *Ctx[T], ids []int32) tensor.Mat[T] {
 	h := e.Table.Shape[1]
-	out := c.Arena.Mat(c.S*c.B, h)
+	out := c.Arena.Mat(c.L()*c.B, h)
 	first, n := e.owned()
 	for r := range out.Rows {
-		id := int(ids[r%c.B*c.S+r/c.B]) - first
+		id := int(ids[r%c.B*c.L()+r/c.B]) - first
 		if id >= 0 && id < n {
 			copy(out.Row(r), e.Table.Data[id*h:(id+1)*h])
 		} else {
@@ -32,7 +32,7 @@ func (e Embedding[T]) Backward(c *Ctx[T], ids []int32, dy tensor.Mat[T], into []
 	h := e.Table.Shape[1]
 	first, n := e.owned()
 	for r := range whole.Rows {
-		id := int(ids[r%c.B*c.S+r/c.B]) - first
+		id := int(ids[r%c.B*c.L()+r/c.B]) - first
 		if id >= 0 && id < n {
 			kernel.AddInto(into[id*h:(id+1)*h], whole.Row(r))
 		}

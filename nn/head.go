@@ -44,7 +44,7 @@ func (h *Head[T]) Loss(c *Ctx[T], in HeadInput[T]) HeadOutput[T] {
 		to := min(from+headRows, whole.Rows)
 		mark := c.Arena.Mark()
 		logits := h.logits(c, whole.Slice(from, to))
-		c.ObserveMat("logits", logits, Full, TPShard)
+		c.ObserveMat("logits", logits, c.Frame.Layout(), TPShard)
 		sm := h.crossEntropy(c, logits, in, from, ce)
 		if in.Grad {
 			h.chunkGrad(c, logits, sm, in, from, whole, dwhole)
@@ -127,7 +127,9 @@ func (h *Head[T]) chunkGrad(c *Ctx[T], logits tensor.Mat[T], sm rowSoftmax[T], i
 }
 
 // label of sequence-major row r.
-func label[T tensor.Float](c *Ctx[T], labels []int32, r int) int { return int(labels[r%c.B*c.S+r/c.B]) }
+func label[T tensor.Float](c *Ctx[T], labels []int32, r int) int {
+	return int(labels[r%c.B*c.L()+r/c.B])
+}
 
 // observeTokenLoss reports unmasked cross entropies as [B, S].
 func (c *Ctx[T]) observeTokenLoss(ce []float64) {
@@ -136,7 +138,7 @@ func (c *Ctx[T]) observeTokenLoss(ce []float64) {
 	}
 	bs := make([]float64, len(ce))
 	for r, v := range ce {
-		bs[r%c.B*c.S+r/c.B] = v
+		bs[r%c.B*c.L()+r/c.B] = v
 	}
-	c.Obs.Observe(Observation{Name: c.Scope + ".token_loss", Site: c.Site, Rows: Full, R: c.B, C: c.S, Values: bs})
+	c.ObserveBatch("token_loss", bs, c.Frame.Layout(), false)
 }

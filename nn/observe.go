@@ -11,19 +11,27 @@ const (
 	TPShard             // columns are cut over the tensor-parallel group, in rank order
 )
 
-// Observation is one rank's part of a named quantity. Values are row-major; rows are sequence-major (s·B + b) for
-// activations. Rows and Cols say how the parts join to the whole.
+// Shape says what the rows of an observation are.
+type Shape uint8
+
+// The shapes.
+const (
+	Plain Shape = iota // numbers without a sequence: counts, sums
+	Slots              // rows of activations, slot-major: row = slot·B + b
+	Batch              // [B, slots], batch first
+)
+
+// Observation is one rank's part of a named quantity, row-major. Layout and Cols say how the parts join to the whole.
 type Observation struct {
-	Name string // "layer.0.hidden", "mtp.1.router.logits", …
-	Site Site
-	Rows Layout
-	Cols Cols
-	R, C int
-	// BatchFirst: the part is [B, S/tp] and joins along its columns (a padding mask cut over the tensor-parallel group).
-	BatchFirst bool
-	Values     []float64
-	Sum        bool // parts are added, not joined (SPShard: over the tensor-parallel group)
-	Exact      bool // ids, masks, counts, choices: compared exactly
+	Name   string // "layer.0.hidden", "mtp.1.router.logits", …
+	Site   Site
+	Shape  Shape
+	Layout Layout // over which axes the part is cut; Plain: over which axes parts are added
+	Cols   Cols
+	Frame  *Frame // where the slots lie; nil for Plain
+	R, C   int
+	Values []float64
+	Exact  bool // ids, masks, counts, choices: compared exactly
 }
 
 // Observer receives observations. It is called from the program's turn and must not keep Values' source.
@@ -37,21 +45,45 @@ func (c *Ctx[T]) Wants(name string) bool {
 	return c.Obs != nil && c.Obs.Wants(c.Scope+"."+name, c.Site.Step)
 }
 
-// ObserveMat reports a matrix.
-func (c *Ctx[T]) ObserveMat(name string, x tensor.Mat[T], rows Layout, cols Cols) {
-	if !c.Wants(name) {
-		return
-	}
-	c.Obs.Observe(Observation{Name: c.Scope + "." + name, Site: c.Site, Rows: rows, Cols: cols, R: x.Rows, C: x.Cols,
-		Values: Float64s(x.Data)})
+func (c *Ctx[T]) observe(name string, o Observation) {
+	o.Name, o.Site = c.Scope+"."+name, c.Site
+	c.Obs.Observe(o)
 }
 
-// ObserveExact reports whole numbers, the same on every tensor-parallel rank unless rows says otherwise.
-func (c *Ctx[T]) ObserveExact(name string, values []float64, r, cols int, rows Layout) {
-	if !c.Wants(name) {
-		return
+// ObserveMat reports a matrix whose rows are slots.
+func (c *Ctx[T]) ObserveMat(name string, x tensor.Mat[T], rows Layout, cols Cols) {
+	if c.Wants(name) {
+		c.observe(name, Observation{Shape: Slots, Layout: rows, Cols: cols, Frame: c.Frame, R: x.Rows, C: x.Cols, Values: Float64s(x.Data)})
 	}
-	c.Obs.Observe(Observation{Name: c.Scope + "." + name, Site: c.Site, Rows: rows, R: r, C: cols, Values: values, Exact: true})
+}
+
+// ObserveRows reports whole numbers, one row of cols a slot.
+func (c *Ctx[T]) ObserveRows(name string, values []float64, cols int, rows Layout) {
+	if c.Wants(name) {
+		c.observe(name, Observation{Shape: Slots, Layout: rows, Frame: c.Frame, R: len(values) / cols, C: cols, Values: values, Exact: true})
+	}
+}
+
+// ObserveBatch reports a [B, slots] tensor.
+func (c *Ctx[T]) ObserveBatch(name string, values []float64, rows Layout, exact bool) {
+	if c.Wants(name) {
+		c.observe(name, Observation{Shape: Batch, Layout: rows, Frame: c.Frame, R: c.B, C: len(values) / c.B, Values: values, Exact: exact})
+	}
+}
+
+// ObserveCounts reports whole numbers. over says over which axes the ranks' numbers add up; where they do not, every
+// rank has the whole.
+func (c *Ctx[T]) ObserveCounts(name string, values []float64, over Layout) {
+	if c.Wants(name) {
+		c.observe(name, Observation{Layout: over, R: 1, C: len(values), Values: values, Exact: true})
+	}
+}
+
+// ObserveNumber reports one real number, alike.
+func (c *Ctx[T]) ObserveNumber(name string, v float64, over Layout) {
+	if c.Wants(name) {
+		c.observe(name, Observation{Layout: over, R: 1, C: 1, Values: []float64{v}})
+	}
 }
 
 // Float64s copies numbers to float64; every type of Phalanx but large int64 converts without loss.
@@ -72,21 +104,4 @@ func Bools(x []bool) []float64 {
 		}
 	}
 	return out
-}
-
-// ObserveSum reports this rank's part of a number that is the sum over shards; without sequence parallelism every
-// tensor-parallel rank has the whole number.
-func (c *Ctx[T]) ObserveSum(name string, v float64) {
-	if !c.Wants(name) {
-		return
-	}
-	c.Obs.Observe(Observation{Name: c.Scope + "." + name, Site: c.Site, Rows: c.RowsLayout(), R: 1, C: 1,
-		Values: []float64{v}, Sum: true})
-}
-
-// ObserveScalar reports a number that every tensor-parallel rank has whole.
-func (c *Ctx[T]) ObserveScalar(name string, v float64) {
-	if c.Wants(name) {
-		c.Obs.Observe(Observation{Name: c.Scope + "." + name, Site: c.Site, Rows: Full, R: 1, C: 1, Values: []float64{v}})
-	}
 }

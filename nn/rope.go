@@ -13,7 +13,8 @@ type RopeTable[T tensor.Float] struct {
 	Cos, Sin []T
 }
 
-// NewRopeTable makes the angles of positions [0, seq) for heads of dimension d.
+// NewRopeTable makes the angles of positions [0, seq) for heads of dimension d. Slots inserted for context
+// parallelism need angles too: see RopeLength.
 func NewRopeTable[T tensor.Float](seq, d int, base float64) *RopeTable[T] {
 	half := d / 2
 	t := &RopeTable[T]{Half: half, Cos: make([]T, seq*half), Sin: make([]T, seq*half)}
@@ -36,3 +37,6 @@ func (t *RopeTable[T]) rotate(x []T, p int) {
 func (t *RopeTable[T]) unrotate(dx []T, p int) {
 	kernel.RoPEGrad(dx, t.Cos[p*t.Half:(p+1)*t.Half], t.Sin[p*t.Half:(p+1)*t.Half])
 }
+
+// RopeLength is the number of positions that need angles: those of the longest document, padded to its place.
+func RopeLength(seq, cp, align int) int { return seq + 2*cp*(1+align) }

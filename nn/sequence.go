@@ -10,10 +10,11 @@ import "fmt"
 // length: a shard of a long sequence and a whole short one look alike.
 type Layout uint8
 
-// The layouts. A CPLocal layout comes with context parallelism.
+// The layouts. A tensor may be cut both ways: over context parallelism first, then over tensor parallelism.
 const (
-	Full    Layout = iota // the whole sequence
-	SPShard               // this tensor-parallel rank's slice [tp·S, (tp+1)·S) of it, S being the local length
+	Full    Layout = 0
+	SPShard Layout = 1 // this tensor-parallel rank's slice [tp·S, (tp+1)·S), S being the local length
+	CPLocal Layout = 2 // this context-parallel rank's slots, as its Frame says
 )
 
 // String is the layout's name in errors.
@@ -23,6 +24,10 @@ func (l Layout) String() string {
 		return "Full"
 	case SPShard:
 		return "SPShard"
+	case CPLocal:
+		return "CPLocal"
+	case CPLocal | SPShard:
+		return "CPLocal+SPShard"
 	}
 	return fmt.Sprintf("Layout(%d)", uint8(l))
 }
@@ -70,17 +75,17 @@ func (p *PadMask) Shard(tp, tpSize int) *PadMask {
 	}
 	checkLen("PadMask", len(p.Pad), p.B, p.S)
 	switch {
-	case p.Layout != Full:
-		panic(fmt.Sprintf("nn: Shard of a PadMask in layout %s: only a Full mask can be cut", p.Layout))
+	case p.Layout&SPShard != 0:
+		panic(fmt.Sprintf("nn: Shard of a PadMask in layout %s: a shard cannot be cut again", p.Layout))
 	case tpSize < 1 || tp < 0 || tp >= tpSize:
 		panic(fmt.Sprintf("nn: Shard %d of %d: the rank must be in [0, size)", tp, tpSize))
 	case p.S%tpSize != 0:
 		panic(fmt.Sprintf("nn: Shard: sequence length %d is not divisible by tensor parallel size %d", p.S, tpSize))
 	}
 	n := p.S / tpSize
-	out := &PadMask{B: p.B, S: n, Layout: SPShard, Pad: make([]bool, 0, p.B*n)}
+	out := &PadMask{B: p.B, S: n, Layout: p.Layout | SPShard, Pad: make([]bool, 0, p.B*n)}
 	if tpSize == 1 {
-		out.Layout = Full
+		out.Layout = p.Layout
 	}
 	for b := range p.B {
 		from := b*p.S + tp*n
@@ -136,62 +141,17 @@ func (m *LossMask) At(b, s int) float32 {
 	return m.Weight[b*m.S+s]
 }
 
-// Microbatch is one microbatch as every rank of a tensor-parallel group sees it: Full layout, [B, S].
+// Microbatch is one microbatch, whole: Full layout, [B, S].
 type Microbatch struct {
 	B, S      int
+	Docs      Docs    // documents of every row; nil: one a row
 	IDs       []int32 // x[b, s]
 	Labels    []int32 // y[b, s] = x[b, s+1]; at positions that do not count any id of the vocabulary, never negative
 	Positions []int32 // 0…S-1 in every row
 	Loss      *LossMask
 	Pad       *PadMask // nil: no padding mask
-}
-
-// RollInts is one roll of ids, labels or positions (SEMANTICS §2.1): out[b, s] = x[b, s+1], and 0 at the last
-// position of every row. x is the whole sequence and is not changed. Nil of nil.
-func RollInts(x []int32, b, s int) []int32 {
-	if x == nil {
-		return nil
-	}
-	return rolled("RollInts", x, b, s)
-}
-
-// Roll is one roll of validity: what leaves the sequence is not valid. Nil of nil. Rolling a shard would treat its
-// end as the end of the sequence, so any layout but Full is a programmer error: gather, roll, cut again (§3.5).
-func (v *Validity) Roll() *Validity {
-	if v == nil {
-		return nil
-	}
-	if v.Layout != Full {
-		panic(fmt.Sprintf("nn: Roll of a Validity in layout %s: the end of a shard is not the end of the sequence; "+
-			"gather the shards of the tensor-parallel group first", v.Layout))
-	}
-	return &Validity{B: v.B, S: v.S, Layout: Full, Valid: rolled("Validity.Roll", v.Valid, v.B, v.S)}
-}
-
-// Roll is one roll of the loss mask: the last position of every row stops counting, so AllOnes rolled is an
-// explicit mask.
-func (m *LossMask) Roll() *LossMask {
-	weight := m.Weight
-	if m.AllOnes {
-		weight = make([]float32, m.B*m.S)
-		for i := range weight {
-			weight[i] = 1
-		}
-	}
-	return &LossMask{B: m.B, S: m.S, Weight: rolled("LossMask.Roll", weight, m.B, m.S)}
-}
-
-// rolled is out[b, s] = x[b, s+1] with the zero value at the end of every row.
-func rolled[T any](what string, x []T, b, s int) []T {
-	checkLen(what, len(x), b, s)
-	out := make([]T, len(x))
-	if s == 0 {
-		return out
-	}
-	for row := 0; row < len(x); row += s {
-		copy(out[row:row+s-1], x[row+1:row+s])
-	}
-	return out
+	// Embeddings take the place of the embedding table's, [B, S, H]; nil: tokens are looked up.
+	Embeddings []float64
 }
 
 func inverted(x []bool) []bool {

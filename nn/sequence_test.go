@@ -13,6 +13,9 @@ import (
 
 // The oracles below are arithmetic on lengths. None of them calls a roll.
 
+// frame is the frame of one rank, one document a row.
+func frame(b, s int) *nn.Frame { return nn.NewFrames(nil, b, s, 1, 1)[0] }
+
 // padOf is the padding mask of rows with the given numbers of valid tokens, n positions further on:
 // position s is padding when s+n is at or beyond the row's length.
 func padOf(lengths []int, s, n int) []bool {
@@ -40,7 +43,7 @@ func validSet(p *nn.PadMask, b int) []int {
 func depth(p *nn.PadMask, n int) *nn.PadMask {
 	v := p.Validity()
 	for range n {
-		v = v.Roll()
+		v = v.RollWhole(frame(v.B, v.S))
 	}
 	return v.PadMask()
 }
@@ -48,13 +51,13 @@ func depth(p *nn.PadMask, n int) *nn.PadMask {
 func TestWorkedExample(t *testing.T) { // SEMANTICS §0
 	ids, labels := []int32{11, 12, 13, 14}, []int32{12, 13, 14, 15}
 	loss := &nn.LossMask{B: 1, S: 4, AllOnes: true}
-	ids, labels, loss = nn.RollInts(ids, 1, 4), nn.RollInts(labels, 1, 4), loss.Roll()
+	ids, labels, loss = nn.RollWhole(frame(1, 4), ids), nn.RollWhole(frame(1, 4), labels), loss.RollWhole(frame(1, 4))
 	require.Equal(t, []int32{12, 13, 14, 0}, ids)
 	require.Equal(t, []int32{13, 14, 15, 0}, labels)
 	require.Equal(t, []float32{1, 1, 1, 0}, loss.Weight)
 	require.False(t, loss.AllOnes)
 	require.EqualValues(t, 3, loss.Count())
-	ids, labels, loss = nn.RollInts(ids, 1, 4), nn.RollInts(labels, 1, 4), loss.Roll()
+	ids, labels, loss = nn.RollWhole(frame(1, 4), ids), nn.RollWhole(frame(1, 4), labels), loss.RollWhole(frame(1, 4))
 	require.Equal(t, []int32{13, 14, 0, 0}, ids)
 	require.Equal(t, []int32{14, 15, 0, 0}, labels)
 	require.Equal(t, []float32{1, 1, 0, 0}, loss.Weight)
@@ -85,8 +88,8 @@ func TestShardsAreGatheredBeforeRolling(t *testing.T) { // EXAMPLES A3
 	if nn.SPShard == nn.Full {
 		t.Fatal("layouts must differ")
 	}
-	require.PanicsWithValue(t, "nn: Roll of a Validity in layout SPShard: the end of a shard is not the end of the "+
-		"sequence; gather the shards of the tensor-parallel group first", func() { full.Shard(0, 2).Validity().Roll() })
+	require.PanicsWithValue(t, "nn: roll of a Validity in layout SPShard: the end of a shard is not the end of the "+
+		"sequence; gather the shards of the tensor-parallel group first", func() { full.Shard(0, 2).Validity().RollWhole(frame(full.B, full.S/2)) })
 }
 
 func TestShardValues(t *testing.T) {
@@ -104,8 +107,7 @@ func TestNilInNilOut(t *testing.T) {
 	require.Nil(t, p.Validity())
 	require.Nil(t, p.Shard(0, 2))
 	require.Nil(t, v.PadMask())
-	require.Nil(t, v.Roll())
-	require.Nil(t, nn.RollInts(nil, 1, 4))
+	require.Nil(t, v.RollWhole(frame(1, 4)))
 }
 
 func TestLossMask(t *testing.T) {
@@ -116,18 +118,18 @@ func TestLossMask(t *testing.T) {
 	ones := &nn.LossMask{B: 2, S: 3, AllOnes: true}
 	require.EqualValues(t, 6, ones.Count())
 	require.EqualValues(t, 1, ones.At(1, 2))
-	require.EqualValues(t, 4, ones.Roll().Count())
-	require.EqualValues(t, 0, ones.Roll().At(1, 2))
+	require.EqualValues(t, 4, ones.RollWhole(frame(ones.B, ones.S)).Count())
+	require.EqualValues(t, 0, ones.RollWhole(frame(ones.B, ones.S)).At(1, 2))
 }
 
 func TestMisuseNamesItsReason(t *testing.T) {
 	p := &nn.PadMask{B: 1, S: 6, Pad: make([]bool, 6)}
 	ones := &nn.LossMask{B: 1, S: 2, AllOnes: true}
 	for want, f := range map[string]func(){
-		"nn: Shard of a PadMask in layout SPShard: only a Full mask can be cut":   func() { p.Shard(0, 2).Shard(0, 2) },
+		"nn: Shard of a PadMask in layout SPShard: a shard cannot be cut again":   func() { p.Shard(0, 2).Shard(0, 2) },
 		"nn: Shard 2 of 2: the rank must be in [0, size)":                         func() { p.Shard(2, 2) },
 		"nn: Shard: sequence length 6 is not divisible by tensor parallel size 4": func() { p.Shard(0, 4) },
-		"nn: RollInts: 3 elements are no [1, 4] tensor":                           func() { nn.RollInts([]int32{1, 2, 3}, 1, 4) },
+		"nn: Roll: 3 elements are no [1, 4, 1] tensor":                            func() { nn.RollWhole(frame(1, 4), []int32{1, 2, 3}) },
 		"nn: PadMask: 1 elements are no [2, 3] tensor":                            func() { (&nn.PadMask{B: 2, S: 3, Pad: []bool{true}}).Validity() },
 		"nn: Validity: 1 elements are no [2, 3] tensor":                           func() { (&nn.Validity{B: 2, S: 3, Valid: []bool{true}}).PadMask() },
 		"nn: LossMask: 0 elements are no [1, 2] tensor":                           func() { (&nn.LossMask{B: 1, S: 2}).Count() },
@@ -136,7 +138,7 @@ func TestMisuseNamesItsReason(t *testing.T) {
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
-	require.Equal(t, "Full SPShard Layout(9)", fmt.Sprint(nn.Full, " ", nn.SPShard, " ", nn.Layout(9)))
+	require.Equal(t, "Full SPShard CPLocal+SPShard Layout(9)", fmt.Sprint(nn.Full, " ", nn.SPShard, " ", nn.CPLocal|nn.SPShard, " ", nn.Layout(9)))
 }
 
 // drawRows is a batch of right-padded rows: sizes and per-row lengths.
@@ -157,7 +159,7 @@ func TestI2_RollsAreOneGather(t *testing.T) {
 		n := rapid.IntRange(1, 6).Draw(r, "rolls")
 		gx, gv, gm := x, &nn.Validity{B: b, S: s, Valid: valid}, &nn.LossMask{B: b, S: s, Weight: weight}
 		for range n {
-			gx, gv, gm = nn.RollInts(gx, b, s), gv.Roll(), gm.Roll()
+			gx, gv, gm = nn.RollWhole(frame(b, s), gx), gv.RollWhole(frame(b, s)), gm.RollWhole(frame(b, s))
 		}
 		for i := range b * s {
 			if i%s+n < s {
@@ -191,7 +193,7 @@ func TestI3_PaddingGrowsMonotonically(t *testing.T) {
 				}
 			}
 		}
-		v.Roll()
+		v.RollWhole(frame(v.B, v.S))
 		require.Equal(r, before, v.Valid, "a roll must not change its input")
 		require.Equal(r, padOf(lengths, s, 0), p.Pad, "a conversion must not change its input")
 	})
@@ -201,7 +203,7 @@ func TestI5_RollNeverInventsValidTokens(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		b, s, _ := drawRows(r)
 		v := &nn.Validity{B: b, S: s, Valid: rapid.SliceOfN(rapid.Bool(), b*s, b*s).Draw(r, "valid")}
-		got := v.Roll()
+		got := v.RollWhole(frame(v.B, v.S))
 		for i, ok := range got.Valid {
 			if ok {
 				require.Less(r, i%s+1, s, "valid beyond the end of the row")

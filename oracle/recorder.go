@@ -4,7 +4,6 @@ package oracle
 
 import (
 	"fmt"
-	"math"
 	"sort"
 	"sync"
 
@@ -19,12 +18,11 @@ type Key struct {
 	Microbatch int
 }
 
-// Value is a quantity joined over ranks, row-major [R, C].
+// Value is a quantity joined over ranks, row-major [R, C]. Activations have rows position·B + b.
 type Value struct {
-	R, C   int
-	Data   []float64
-	Exact  bool
-	Layout string // how it lay on the ranks, for messages
+	R, C  int
+	Data  []float64
+	Exact bool
 }
 
 // Recorder collects observations of all ranks and joins them. It is safe for concurrent use.
@@ -34,13 +32,16 @@ type Recorder struct {
 	wants func(name string, step int) bool
 
 	mu    sync.Mutex
-	parts map[Key]map[int][]nn.Observation // tensor-parallel rank → chunks in order
+	parts map[Key]map[place][]nn.Observation // chunks of rows in order
 }
 
 // NewRecorder records what wants says, of a job with local microbatches per data-parallel rank.
 func NewRecorder(sizes mesh.Sizes, local int, wants func(name string, step int) bool) *Recorder {
-	return &Recorder{sizes: sizes, local: local, wants: wants, parts: map[Key]map[int][]nn.Observation{}}
+	return &Recorder{sizes: sizes, local: local, wants: wants, parts: map[Key]map[place][]nn.Observation{}}
 }
+
+// place is a rank's place among those that share a microbatch.
+type place struct{ cp, tp int }
 
 // For is the observer of one rank.
 func (r *Recorder) For(rank int) nn.Observer { return &rankObserver{r, r.sizes.Coord(rank)} }
@@ -59,9 +60,10 @@ func (o *rankObserver) Observe(x nn.Observation) {
 	o.r.mu.Lock()
 	defer o.r.mu.Unlock()
 	if o.r.parts[k] == nil {
-		o.r.parts[k] = map[int][]nn.Observation{}
+		o.r.parts[k] = map[place][]nn.Observation{}
 	}
-	o.r.parts[k][o.coord.TP] = append(o.r.parts[k][o.coord.TP], x)
+	at := place{o.coord.CP, o.coord.TP}
+	o.r.parts[k][at] = append(o.r.parts[k][at], x)
 }
 
 // Keys lists what was recorded, in name, step, microbatch order.
@@ -85,8 +87,8 @@ func (r *Recorder) Keys() []Key {
 	return keys
 }
 
-// Get joins a quantity over its tensor-parallel ranks. The second result is false if it was not recorded. Copies
-// that should be the same bits and are not make an error that names the quantity and the ranks.
+// Get joins a quantity over the ranks that share its microbatch. The second result is false if it was not recorded.
+// Copies that should be the same bits and are not make an error that names the quantity and the ranks.
 func (r *Recorder) Get(k Key) (Value, bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,14 +96,17 @@ func (r *Recorder) Get(k Key) (Value, bool, error) {
 	if !ok {
 		return Value{}, false, nil
 	}
-	per := make([]nn.Observation, 0, r.sizes.TP)
-	for tp := range r.sizes.TP {
-		if len(parts[tp]) == 0 {
-			return Value{}, true, fmt.Errorf("%s was not seen on tp rank %d", k.Name, tp)
+	per := make([][]nn.Observation, r.sizes.CP)
+	for cp := range r.sizes.CP {
+		for tp := range r.sizes.TP {
+			chunks := parts[place{cp, tp}]
+			if len(chunks) == 0 {
+				return Value{}, true, fmt.Errorf("%s was not seen on cp rank %d tp rank %d", k.Name, cp, tp)
+			}
+			per[cp] = append(per[cp], stacked(chunks))
 		}
-		per = append(per, stacked(parts[tp]))
 	}
-	v, err := join(per)
+	v, err := joinAll(per)
 	if err != nil {
 		return v, true, fmt.Errorf("%s, step %d microbatch %d: %w", k.Name, k.Step+1, k.Microbatch, err)
 	}
@@ -117,59 +122,4 @@ func stacked(chunks []nn.Observation) nn.Observation {
 		out.Values = append(out.Values, c.Values...)
 	}
 	return out
-}
-
-// join puts the parts of the tensor-parallel ranks together as their layout says.
-func join(per []nn.Observation) (Value, error) {
-	first := per[0]
-	v := Value{R: first.R, C: first.C, Exact: first.Exact, Layout: first.Rows.String()}
-	switch {
-	case first.Cols == nn.TPShard && len(per) > 1:
-		return joinCols(v, per), nil
-	case first.Rows == nn.SPShard && first.Sum:
-		v.Data = append([]float64(nil), first.Values...)
-		for _, p := range per[1:] {
-			for i, x := range p.Values {
-				v.Data[i] += x
-			}
-		}
-		return v, nil
-	case first.Rows == nn.SPShard && first.BatchFirst:
-		return joinCols(v, per), nil
-	case first.Rows == nn.SPShard:
-		v.R = 0
-		for _, p := range per {
-			v.R += p.R
-			v.Data = append(v.Data, p.Values...)
-		}
-		return v, nil
-	}
-	v.Data = first.Values
-	return v, sameBits(per)
-}
-
-func joinCols(v Value, per []nn.Observation) Value {
-	v.C = 0
-	for _, p := range per {
-		v.C += p.C
-	}
-	v.Data = make([]float64, 0, v.R*v.C)
-	for row := range v.R {
-		for _, p := range per {
-			v.Data = append(v.Data, p.Values[row*p.C:(row+1)*p.C]...)
-		}
-	}
-	return v
-}
-
-// sameBits checks that every tensor-parallel rank shows the same replica.
-func sameBits(per []nn.Observation) error {
-	for tp, p := range per[1:] {
-		for i, x := range p.Values {
-			if math.Float64bits(x) != math.Float64bits(per[0].Values[i]) {
-				return fmt.Errorf("replicas differ: tp rank 0 has %v, tp rank %d has %v at element %d", per[0].Values[i], tp+1, x, i)
-			}
-		}
-	}
-	return nil
 }

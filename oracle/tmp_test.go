@@ -27,15 +27,24 @@ func (s src) Microbatch(step, j int) *nn.Microbatch {
 	return mb
 }
 
+
+type lay struct {
+	tp, cp, dp int
+	sp         bool
+	comm       string
+}
+
 func TestTmp(t *testing.T) {
-	for _, dt := range []string{"fp64", "fp32"} {
-		for _, name := range []string{"dense", "dense-tied", "dense-mtp", "dense-mtp-nolossmask", "moe-mtp", "moe-mtp-nomask", "moe-mtp-allpad", "moe-pertoken", "moe-repeated", "sft-answer-only", "tied-mtp", "text-curve"} {
-			t.Run(dt+"/"+name, func(t *testing.T) { one(t, name, dt) })
+	for _, l := range []lay{{1, 1, 1, false, ""}, {2, 1, 1, false, ""}, {2, 1, 1, true, ""}, {1, 1, 2, false, ""}, {2, 1, 2, true, ""}, {1, 2, 1, false, "p2p"}, {1, 2, 1, false, "all_gather"}, {1, 2, 1, false, "a2a"}, {1, 4, 1, false, "p2p"}, {2, 2, 1, true, "p2p"}, {2, 2, 1, false, "p2p"}, {2, 4, 1, true, "all_gather"}, {2, 2, 2, true, "p2p"}} {
+		for _, dt := range []string{"fp64", "fp32"} {
+			for _, name := range []string{"dense", "dense-tied", "dense-mtp", "dense-mtp-nolossmask", "moe-mtp", "moe-mtp-nomask", "moe-mtp-allpad", "moe-pertoken", "moe-repeated", "sft-answer-only", "tied-mtp", "moe-packed", "moe-packed-padded", "moe-embeddings"} {
+				t.Run(fmt.Sprintf("%v/%s/%s", l, dt, name), func(t *testing.T) { one(t, name, dt, l) })
+			}
 		}
 	}
 }
 
-func one(t *testing.T, name, dt string) {
+func one(t *testing.T, name, dt string, l lay) {
 	c, err := golden.Load("../internal/golden/cases/" + name + ".json")
 	require.NoError(t, err)
 	s := config.Scenario{}
@@ -44,26 +53,35 @@ func one(t *testing.T, name, dt string) {
 	j, _ = json.Marshal(c.Optimizer)
 	require.NoError(t, yaml.Unmarshal(j, &s.Optimizer))
 	b, sl := c.BatchShape()
-	s.Model.TensorParallel, s.Model.ContextParallel, s.Model.PipelineParallel = 1, 1, 1
-	s.Dist.WorldSize = 1
+	s.Model.TensorParallel, s.Model.ContextParallel, s.Model.PipelineParallel = l.tp, l.cp, 1
+	s.Model.SequenceParallel, s.Model.CPCommType = l.sp, l.comm
+	s.Dist.WorldSize = l.tp * l.cp * l.dp
 	s.Train = config.Train{TrainIters: len(c.Steps), MicroBatchSize: b, GlobalBatchSize: b * len(c.Steps[0].Microbatches), DType: dt}
 	s.Dataset.SeqLength = sl
-	rec := NewRecorder(mesh.Sizes{TP: 1, CP: 1, DP: 1, PP: 1}, s.NumMicrobatches(), RecordsCase)
+	rec := NewRecorder(s.Sizes(), s.NumMicrobatches(), RecordsCase)
 	var norms []float64
 	gr, fin := NewGatherer(), NewGatherer()
-	ps, err := model.Programs(model.Env{Scenario: &s, Train: src{c}, Observer: rec.For(0),
-		Emit: func(e messages.Event) { norms = append(norms, e.(messages.StepDone).GradNorm) },
-		Initial: func(n string) ([]float64, error) { a, err := c.Param(n); return a.Data, err },
-		Shards: func(what string, step int, v []model.ShardView) {
-			if what == "grads" && step == 0 {
-				gr.Add(0, v)
-			}
-			if what == "weights" {
-				fin.Add(0, v)
-			}
-		}})
-	require.NoError(t, err)
-	runLocal(t, ps)
+	var all [][]func(nn.Comm)
+	for r := range s.Sizes().World() {
+		ps, err := model.Programs(model.Env{Scenario: &s, Rank: r, Train: src{c}, Observer: rec.For(r),
+			Emit: func(e messages.Event) {
+				if r == 0 {
+					norms = append(norms, e.(messages.StepDone).GradNorm)
+				}
+			},
+			Initial: func(n string) ([]float64, error) { a, err := c.Param(n); return a.Data, err },
+			Shards: func(what string, step int, v []model.ShardView) {
+				if what == "grads" && step == 0 {
+					gr.Add(r, v)
+				}
+				if what == "weights" {
+					fin.Add(r, v)
+				}
+			}})
+		require.NoError(t, err)
+		all = append(all, ps)
+	}
+	runLocal(t, s.Sizes(), all)
 	g, err := gr.All()
 	require.NoError(t, err)
 	f, err := fin.All()
@@ -72,47 +90,87 @@ func one(t *testing.T, name, dt string) {
 	require.NoError(t, err)
 	for _, q := range qs {
 		if !q.OK() {
-			fmt.Printf("%s %s %-20s %.3g (%g) %s\n", dt, name, q.Name, q.Error, q.Tolerance, q.Where)
+			fmt.Printf("%v %s %s %-20s %.3g (%g) %s\n", l, dt, name, q.Name, q.Error, q.Tolerance, q.Where)
 			t.Fail()
 		}
 	}
 }
 
-func runLocal(t *testing.T, ps []func(nn.Comm)) {
-	var rs []*collective.Routine
-	for i, p := range ps {
-		rs = append(rs, collective.NewRoutine(collective.Place{Sizes: mesh.Sizes{TP: 1, CP: 1, DP: 1, PP: 1}}, nn.Program(i), p))
-	}
-	box := map[string][]any{}
-	pend := make([]collective.Request, len(ps))
-	step := func(i int, reply any) {
-		pend[i] = rs[i].Resume(reply)
-		for _, s := range rs[i].Outbox() {
-			k := fmt.Sprint(i, s.To, s.Name)
-			box[k] = append(box[k], s.V)
+type prog struct{ rank, p int }
+
+func runLocal(t *testing.T, sizes mesh.Sizes, all [][]func(nn.Comm)) {
+	rs := map[prog]*collective.Routine{}
+	groups := map[string]*collective.Group{}
+	var keys []prog
+	for r, ps := range all {
+		for i, p := range ps {
+			rs[prog{r, i}] = collective.NewRoutine(collective.Place{Rank: r, Sizes: sizes}, nn.Program(i), p)
+			keys = append(keys, prog{r, i})
+		}
+		for _, a := range []mesh.Axis{mesh.TP, mesh.CP, mesh.DP} {
+			groups[fmt.Sprint(r, a)] = collective.NewGroup(collective.Place{Rank: r, Sizes: sizes}, a)
 		}
 	}
-	for i := range rs {
-		step(i, nil)
+	box := map[string][]any{}
+	pend := map[prog]collective.Request{}
+	var net []collective.Outgoing
+	var ready []prog
+	var step func(k prog, reply any)
+	step = func(k prog, reply any) {
+		q := rs[k].Resume(reply)
+		pend[k] = q
+		for _, s := range rs[k].Outbox() {
+			b := fmt.Sprint(k.rank, k.p, s.To, s.Name)
+			box[b] = append(box[b], s.V)
+		}
+		switch q := q.(type) {
+		case collective.Collective:
+			out, done, err := groups[fmt.Sprint(k.rank, q.Op.Axis)].Begin(nn.Program(k.p), q.Op)
+			require.NoError(t, err)
+			net = append(net, out...)
+			if done != nil {
+				ready = append(ready, k)
+			}
+		case collective.Panicked:
+			t.Fatalf("%v\n%s", q.Value, q.Stack)
+		}
+	}
+	for _, k := range keys {
+		step(k, nil)
 	}
 	for progress := true; progress; {
 		progress = false
-		for i := range rs {
-			switch q := pend[i].(type) {
-			case collective.Receive:
-				k := fmt.Sprint(q.From, i, q.Name)
-				if len(box[k]) > 0 {
-					v := box[k][0]
-					box[k] = box[k][1:]
-					step(i, v)
+		for len(net) > 0 || len(ready) > 0 {
+			progress = true
+			for len(ready) > 0 {
+				k := ready[0]
+				ready = ready[1:]
+				step(k, nil)
+			}
+			if len(net) > 0 {
+				m := net[0]
+				net = net[1:]
+				out, done, err := groups[fmt.Sprint(m.Header.Dst, mesh.Axis(m.Header.Chan>>8))].Deliver(m.Header, m.Payload)
+				require.NoError(t, err)
+				net = append(net, out...)
+				for _, d := range done {
+					ready = append(ready, prog{int(m.Header.Dst), int(d.Program)})
+				}
+			}
+		}
+		for _, k := range keys {
+			if q, ok := pend[k].(collective.Receive); ok {
+				b := fmt.Sprint(k.rank, q.From, k.p, q.Name)
+				if len(box[b]) > 0 {
+					v := box[b][0]
+					box[b] = box[b][1:]
+					step(k, v)
 					progress = true
 				}
-			case collective.Panicked:
-				t.Fatalf("%v\n%s", q.Value, q.Stack)
 			}
 		}
 	}
-	for _, q := range pend {
-		require.IsType(t, collective.Done{}, q)
+	for k, q := range pend {
+		require.IsType(t, collective.Done{}, q, "%v: %v", k, q)
 	}
 }

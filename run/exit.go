@@ -28,15 +28,13 @@ func ExitCode(err error) int {
 	var bad *data.Error
 	var format *checkpoint.FormatError
 	var broken *golden.Error
-	var unsupported *golden.UnsupportedError
 	var refused *RefusedError
 	switch {
 	case err == nil:
 		return ExitHeld
 	case errors.Is(err, actors.ErrInterrupted), errors.Is(err, context.Canceled):
 		return ExitInterrupted
-	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken),
-		errors.As(err, &unsupported), errors.As(err, &refused):
+	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused):
 		return ExitBadInput
 	}
 	return ExitFailed

@@ -62,8 +62,9 @@ func (j *job) tokenLosses(term int) TokenLoss {
 	for mb := range j.data.Train.Microbatches() {
 		batch := j.data.Train.Microbatch(step, mb)
 		mask, pad := batch.Loss, batch.Pad.Validity()
+		frame := nn.NewFrames(batch.Docs, batch.B, batch.S, 1, 1)[0]
 		for range term {
-			mask, pad = mask.Roll(), pad.Roll()
+			mask, pad = mask.RollWhole(frame), pad.RollWhole(frame)
 		}
 		scope := "lm"
 		if term > 0 {

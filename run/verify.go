@@ -66,9 +66,6 @@ func Verify(ctx context.Context, casePath string, v VerifyOptions) (*VerifyResul
 		return nil, err
 	}
 	defer c.Close()
-	if err := c.Supported(); err != nil {
-		return nil, &RefusedError{What: casePath, Err: err}
-	}
 	s, err := caseScenario(c, v)
 	if err != nil {
 		return nil, &RefusedError{What: casePath, Err: err}

@@ -18,7 +18,7 @@ const gradBucket = 1 << 22
 const adamPart = 1 << 16
 
 // ReduceGrads completes every gradient: partial ones over the tensor-parallel group, then all over the
-// data-parallel group. Losses are weighted by the whole step, so both are plain sums.
+// context-parallel and the data-parallel group. Losses are weighted by the whole step, so all are plain sums.
 func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T]) {
 	for _, q := range p.List {
 		for _, use := range q.Uses {
@@ -31,8 +31,10 @@ func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T]) {
 		}
 	}
 	reduce(mesh.TP, p.SumTP)
-	reduce(mesh.DP, p.SumTP)
-	reduce(mesh.DP, p.Rest)
+	for _, axis := range [...]mesh.Axis{mesh.CP, mesh.DP} {
+		reduce(axis, p.SumTP)
+		reduce(axis, p.Rest)
+	}
 }
 
 // GradNorms is the Euclidean norm of each norm group's gradient, every parameter counted once: one partial sum per

@@ -25,33 +25,14 @@ func (c *Case) BatchShape() (b, s int) {
 	return info.Shape[0], info.Shape[1]
 }
 
-// Supported says whether the batches can be had as nn.Microbatch: nil, or an *UnsupportedError that names what
-// Phalanx does not do yet.
-func (c *Case) Supported() error {
-	for i, step := range c.Steps {
-		for j, m := range step.Microbatches {
-			switch {
-			case m.CuSeqlens != nil || m.CuSeqlensPadded != nil:
-				return &UnsupportedError{Path: c.Path, Feature: "packed sequences (cu_seqlens)"}
-			case c.has(i, j, "decoder_input"):
-				return &UnsupportedError{Path: c.Path, Feature: "precomputed embeddings (decoder_input)"}
-			}
-		}
-	}
-	return nil
-}
-
 // Microbatch is the batch of microbatch mb of a step, newly allocated. An absent loss mask is AllOnes, an absent
-// padding mask nil. A case that is not Supported gives its *UnsupportedError.
+// padding mask nil.
 func (c *Case) Microbatch(step, mb int) (*nn.Microbatch, error) {
 	if step < 0 || step >= len(c.Steps) || mb < 0 || mb >= len(c.Steps[step].Microbatches) {
 		return nil, c.broken("no step %d microbatch %d: the case has %d steps of %d microbatches",
 			step, mb, len(c.Steps), len(c.Steps[0].Microbatches))
 	}
-	if err := c.Supported(); err != nil {
-		return nil, err
-	}
-	m := &nn.Microbatch{}
+	m := &nn.Microbatch{Docs: c.docs(step, mb)}
 	m.B, m.S = c.BatchShape()
 	var err error
 	if m.IDs, err = c.ids(batchName(step, mb, "input_ids")); err != nil {
@@ -66,8 +47,32 @@ func (c *Case) Microbatch(step, mb int) (*nn.Microbatch, error) {
 	if m.Pad, err = c.padMask(step, mb); err != nil {
 		return nil, err
 	}
+	if c.has(step, mb, "decoder_input") {
+		e, err := c.Floats(batchName(step, mb, "decoder_input"))
+		if err != nil {
+			return nil, err
+		}
+		m.Embeddings = e.Data
+	}
 	m.Loss, err = c.lossMask(step, mb)
 	return m, err
+}
+
+// docs are the documents of a packed microbatch, one row; nil: not packed.
+func (c *Case) docs(step, mb int) nn.Docs {
+	scalars := c.Steps[step].Microbatches[mb]
+	logical, physical := scalars.CuSeqlens, scalars.CuSeqlensPadded
+	if logical == nil {
+		return nil
+	}
+	if physical == nil {
+		physical = logical
+	}
+	docs := make([]nn.Doc, len(logical)-1)
+	for i := range docs {
+		docs[i] = nn.Doc{Start: physical[i], Logical: logical[i+1] - logical[i], Physical: physical[i+1] - physical[i]}
+	}
+	return nn.Docs{docs}
 }
 
 // ids is an integer tensor whose values are ids: from 0 to 2^31-1.

@@ -66,15 +66,6 @@ func (e *Error) Error() string { return e.Path + ": " + e.Reason }
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// UnsupportedError is a case that asks for something Phalanx does not do yet: a refusal (exit 2), not a broken file.
-type UnsupportedError struct {
-	Path    string
-	Feature string
-}
-
-// Error reads `PATH: not supported: packed sequences (cu_seqlens)`.
-func (e *UnsupportedError) Error() string { return e.Path + ": not supported: " + e.Feature }
-
 // Load reads NAME.json and opens NAME.safetensors beside it, and checks that the two agree. Close the case when done.
 func Load(path string) (*Case, error) {
 	raw, err := readJSON(path)

@@ -44,7 +44,6 @@ func TestEveryCase(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, names, 25)
 	require.IsIncreasing(t, names)
-	refused := 0
 	for _, name := range names {
 		c := load(t, name)
 		require.Equal(t, name, c.Name)
@@ -57,21 +56,12 @@ func TestEveryCase(t *testing.T) {
 			_, err := c.FinalParam(p)
 			require.NoError(t, err, "%s %s", name, p)
 		}
-		if err := c.Supported(); err != nil {
-			refused++
-			var u *golden.UnsupportedError
-			require.ErrorAs(t, err, &u)
-			_, err := c.Microbatch(0, 0)
-			require.ErrorAs(t, err, &u)
-			continue
-		}
 		for i, step := range c.Steps {
 			for j := range step.Microbatches {
 				checkMicrobatch(t, c, i, j)
 			}
 		}
 	}
-	require.Equal(t, 5, refused, "packed and precomputed-embedding cases")
 }
 
 func checkMicrobatch(t *testing.T, c *golden.Case, step, mb int) {
@@ -81,10 +71,11 @@ func checkMicrobatch(t *testing.T, c *golden.Case, step, mb int) {
 	require.Len(t, m.IDs, m.B*m.S)
 	require.Equal(t, c.HasPadMask(), m.Pad != nil)
 	require.Equal(t, c.HasLossMask(), !m.Loss.AllOnes)
+	f := nn.NewFrames(m.Docs, m.B, m.S, 1, 1)[0]
 	ids, labels, loss, valid := m.IDs, m.Labels, m.Loss, m.Pad.Validity()
 	for k, want := range c.Steps[step].Microbatches[mb].MTPTokens {
-		ids, labels = nn.RollInts(ids, m.B, m.S), nn.RollInts(labels, m.B, m.S)
-		loss, valid = loss.Roll(), valid.Roll()
+		ids, labels = nn.RollWhole(f, ids), nn.RollWhole(f, labels)
+		loss, valid = loss.RollWhole(f), valid.RollWhole(f)
 		require.Equal(t, want, loss.Count(), "%s step %d mb %d depth %d", c.Name, step, mb, k+1)
 		if step > 0 {
 			continue
@@ -150,10 +141,13 @@ func TestCaseValues(t *testing.T) {
 	require.True(t, ok)
 }
 
-func TestRefusals(t *testing.T) {
-	require.ErrorContains(t, load(t, "moe-packed").Supported(), "not supported: packed sequences (cu_seqlens)")
-	require.ErrorContains(t, load(t, "moe-embeddings").Supported(), "not supported: precomputed embeddings (decoder_input)")
-	require.NoError(t, load(t, "dense-mtp-nolossmask").Supported())
+func TestPackedAndEmbeddings(t *testing.T) {
+	m, err := load(t, "moe-packed-padded").Microbatch(0, 0)
+	require.NoError(t, err)
+	require.Equal(t, nn.Docs{{{Start: 0, Logical: 5, Physical: 8}, {Start: 8, Logical: 7, Physical: 8}, {Start: 16, Logical: 1, Physical: 4}}}, m.Docs)
+	m, err = load(t, "moe-embeddings").Microbatch(0, 0)
+	require.NoError(t, err)
+	require.Len(t, m.Embeddings, 2*16*16)
 }
 
 func TestMissing(t *testing.T) {

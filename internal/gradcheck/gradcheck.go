@@ -21,8 +21,10 @@ type Rig struct {
 
 // New is a rig for b rows of s positions on one rank.
 func New(b, s int) *Rig {
-	return &Rig{C: &nn.Ctx[float64]{Comm: nn.Solo{}, Arena: &tensor.Arena[float64]{}, B: b, S: s, Scope: "test",
-		Aux: nn.AuxScale{Divisor: 1}}, Params: &nn.Params[float64]{}, rng: rand.New(rand.NewPCG(1, 2))}
+	frames := nn.NewFrames(nil, b, s, 1, 1)
+	c := &nn.Ctx[float64]{Comm: nn.Solo{}, Arena: &tensor.Arena[float64]{}, B: b, Frame: frames[0], Frames: frames, Scope: "test",
+		Aux: nn.AuxScale{Divisor: 1}}
+	return &Rig{C: c, Params: &nn.Params[float64]{}, rng: rand.New(rand.NewPCG(1, 2))}
 }
 
 // Declare adds a whole parameter.
