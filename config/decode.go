@@ -34,7 +34,7 @@ func (d *decoder) fail(n *node, at *loc, format string, args ...any) bool {
 // spoil marks a key, and the list it is an entry of, as unusable.
 func (d *decoder) spoil(at *loc) bool {
 	d.bad[at.String()] = true
-	if at.parent != nil && at.name == "" {
+	if at != nil && at.parent != nil && at.name == "" {
 		d.bad[at.parent.String()] = true
 	}
 	return false
@@ -93,12 +93,8 @@ func (d *decoder) structure(n *node, at *loc, v reflect.Value) bool {
 		return true
 	}
 	if n.kind != mapping {
-		where := at
-		if at == nil {
-			where = &loc{name: "scenario"}
-		}
 		keys := strings.Join(keyNames(v.Type()), ", ")
-		return d.wrong(n, where, "keys with values ("+cut(keys, 4*maxShown)+")", "")
+		return d.wrong(n, at, "keys with values ("+cut(keys, 4*maxShown)+")", "")
 	}
 	fields := map[string]field{}
 	for _, f := range fieldsOf(v.Type()) {

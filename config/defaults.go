@@ -1,15 +1,17 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
 )
 
-// validationShare and evalIters are what an evaluation takes when the file does not say (evalIters is Megatron's).
+// What holds when the file does not say. evalIters is Megatron's.
 const (
 	validationShare = 0.1
 	evalIters       = 100
+	closeTolerance  = 1e-9
 	byteVocab       = 256 // of the byte tokenizer; synthetic tokens are drawn from the same
 )
 
@@ -55,6 +57,11 @@ func (s *Scenario) derive(given func(key string) bool) {
 	}
 	if s.Scheduler.LRDecayIters == 0 {
 		s.Scheduler.LRDecayIters = t.TrainIters
+	}
+	for i := range s.Expect {
+		if e := &s.Expect[i]; e.Close != nil && !given(fmt.Sprintf("expect.%d.tolerance", i)) {
+			e.Tolerance = closeTolerance
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ var expectKeys = []spec{
 	{key: "expect.*.row", in: between(0, MaxMicroBatch), null: true, doc: "Row of the quantity."},
 	{key: "expect.*.equals", null: true, doc: "The quantity is this number, fraction (-13/48) or list."},
 	{key: "expect.*.close", null: true, doc: "The quantity is this within tolerance."},
-	{key: "expect.*.tolerance", def: "0", in: atLeast(0), doc: "Greatest error for close and equals."},
+	{key: "expect.*.tolerance", def: "= 1e-9 with close", in: atLeast(0), doc: "Greatest error for close."},
 	{key: "expect.*.below", null: true, doc: "The quantity is less than this."},
 	{key: "expect.*.above", null: true, doc: "The quantity is more than this."},
 	{key: "expect.*.between", doc: "The quantity is in [low, high]."},

@@ -6,7 +6,8 @@ const (
 	// MaxFileBytes bounds a scenario file: people write it, and token data of any size belongs in a jsonl file.
 	MaxFileBytes = 1 << 20
 	// MaxNodes bounds a document after its aliases are written out, so that nested aliases cannot multiply without end.
-	MaxNodes = 1 << 20
+	// A value takes two bytes at least: no file without aliases has more.
+	MaxNodes = MaxFileBytes / 2
 	// MaxDepth bounds nesting: the deepest legal value (variants, set, a list of values) needs about ten levels.
 	MaxDepth = 64
 	// MaxProblems bounds a report: nobody reads more, and a wrong row length repeats for every token.

@@ -39,16 +39,6 @@ type pair struct {
 // null reports whether n says nothing.
 func (n *node) null() bool { return n.kind == scalar && n.tag == "!!null" }
 
-// find is the value at a key of a mapping.
-func (n *node) find(key string) (*node, bool) {
-	for _, p := range n.pairs {
-		if p.key == key {
-			return p.value, true
-		}
-	}
-	return nil, false
-}
-
 // grower turns yaml.Node trees into node trees and reports what a scenario may not contain.
 type grower struct {
 	place    func(*yaml.Node) place

@@ -3,21 +3,22 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
 
 // Normalised is the effective scenario as canonical text: every key that has a value, defaults included, in the order
-// of the structs. It is a legal scenario file that means the same, and equal scenarios have equal text. Dir, Notes and
-// line numbers are not part of it.
+// of the structs. It is a legal scenario file that means the same, and equal scenarios have equal text. Dir, Notes, line
+// numbers and variants are not part of it: each variant is a run with a text of its own.
 func (s *Scenario) Normalised() []byte {
 	var b bytes.Buffer
 	v := reflect.ValueOf(s).Elem()
 	for _, f := range fieldsOf(v.Type()) {
+		if f.name == "variants" {
+			continue
+		}
 		if !isStruct(f.typ) {
 			writeKey(&b, "", f.name, &loc{name: f.name}, v.Field(f.index))
 			continue
@@ -45,7 +46,7 @@ func unset(at *loc, v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer:
 		return v.IsNil()
-	case reflect.String, reflect.Slice, reflect.Map:
+	case reflect.String, reflect.Slice:
 		return v.Len() == 0
 	case reflect.Int, reflect.Float64:
 		in := specOf(at.star()).in
@@ -73,8 +74,6 @@ func canonical(at *loc, v reflect.Value) string {
 		return canonical(at, v.Elem())
 	case reflect.Struct:
 		return canonicalEntry(at, v)
-	case reflect.Map:
-		return canonicalSettings(v.Interface().(map[string]string))
 	case reflect.Slice, reflect.Array:
 		parts := make([]string, v.Len())
 		for i := range parts {
@@ -96,15 +95,6 @@ func canonicalEntry(at *loc, v reflect.Value) string {
 		if fv := v.Field(f.index); !fv.IsZero() && !unset(at.key(f.name), fv) {
 			parts = append(parts, f.name+": "+canonical(at.key(f.name), fv))
 		}
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
-}
-
-// canonicalSettings writes the `set` of a variant, whose values are YAML already.
-func canonicalSettings(set map[string]string) string {
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(set)) {
-		parts = append(parts, word(key)+": "+set[key])
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 )
@@ -25,7 +26,8 @@ func FromReference(config, optimizer map[string]any) (Model, Optimizer, Problems
 	c.model()
 	c.optimizer()
 	if s.Model.PaddedVocabSize == 0 {
-		c.fail("model.padded_vocab_size", "required key is missing; expected a whole number")
+		sp := specOf("model.padded_vocab_size")
+		c.fail(sp.key, "required key is missing; expected "+expected(sp, reflect.TypeFor[int]()))
 	}
 	return s.Model, s.Optimizer, c.problems.tidy()
 }

@@ -45,11 +45,11 @@ func (c *checker) expectation(e *Expect, at string) {
 		return
 	}
 	c.quantity(e, at, have[0])
-	if e.Tolerance != 0 && e.Close == nil && e.Equals == nil {
-		c.fail(at+".tolerance", "goes with close or equals, not with "+have[0]+"; remove it")
+	if e.Tolerance != 0 && e.Close == nil {
+		c.fail(at+".tolerance", "goes with close, not with "+have[0]+"; remove it, or use close")
 	}
 	if e.Close != nil && e.Tolerance == 0 {
-		c.fail(at+".close", "needs a tolerance above 0, as in tolerance: 1.0e-6; for none use equals")
+		c.fail(at+".tolerance", "0 leaves close no room; give a tolerance above 0, or use equals")
 	}
 	if n := len(e.Between); e.Between != nil && n != 2 {
 		c.fail(at+".between", fmt.Sprintf("has length %d, expected two numbers: [low, high]", n))

@@ -92,7 +92,7 @@ func TestAliasBomb(t *testing.T) {
 		b.WriteString("a" + level + ": &a" + level + " [" + strings.Repeat(below+", ", 9) + below + "]\n")
 	}
 	got := strings.Join(problemsOf(b.String()), "\n")
-	require.Equal(t, 1, strings.Count(got, "found more than 1048576 values after aliases are written out; write less, or move data to a jsonl file"))
+	require.Equal(t, 1, strings.Count(got, "found more than 524288 values after aliases are written out; write less, or move data to a jsonl file"))
 }
 
 func TestNestedTooDeep(t *testing.T) {

@@ -1,0 +1,60 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzParse: no text makes Parse panic; problems are in order, on one line and of bounded number; a text without problems
+// has runs whose normal form means the same.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		goodFile, smallFile, goodFile + variantsText, "", "# c\n", "---\n", "- 1\n", "a: 1\n---\nb: 2\n", "a: &x [*x]\n", "a: &a [1,1]\nb: [*a,*a]\n",
+		"a:\n\tb: 1\n", "a: \x00", "a: \xff", "model: 3\n", "? [a]\n: 1\n", "<<: {a: 1}\n", "a: !!int 3\n", "%YAML 1.3\n---\n", "\xef\xbb\xbfmodel:\n",
+		"model: {num_layers: 99999999999999999999}\n", "expect: [{equals: [[1/2, -0], .inf]}]\n", "model: {moe_layer_freq: ([0]*1+[1]*3)*2}\n",
+		"variants: [{name: a, set: {expect.0.equals: [1, {a: b}], model.x.y: 1}}]\n", "\"\": 1\n\"a.b\": 2\n", "dataset: {kind: rows, rows: [~, {valid: -1}]}\n",
+	} {
+		f.Add(text, "model.num_layers=3")
+	}
+	src, err := os.ReadFile(filepath.Join("testdata", "golden", "fifteen.yaml"))
+	require.NoError(f, err)
+	f.Add(string(src), "dataset.rows.0.valid=4")
+	for _, o := range []string{"", "=", "x", "a..b=1", "a.0.1.2=[", "variants.0.set.model\\.x=1", "dataset.rows=[{valid: 1}]", "expect.0={}", "name=\"\\0\"", "model=null"} {
+		f.Add(goodFile, o)
+	}
+	f.Fuzz(func(t *testing.T, text, override string) {
+		file, problems := Parse("f.yaml", []byte(text), []string{override})
+		require.NotNil(t, file)
+		require.LessOrEqual(t, len(problems), MaxProblems+1)
+		for _, p := range problems {
+			require.NotEmpty(t, p.Message)
+			require.NotContains(t, p.String(), "\n")
+			require.Positive(t, p.Line*p.Column+boolInt(p.File != "f.yaml" || p.Line == 0))
+		}
+		lines := make([]int, len(problems))
+		for i, p := range problems {
+			lines[i] = p.Line
+		}
+		if len(lines) > MaxProblems {
+			lines = lines[:MaxProblems]
+		}
+		require.True(t, slices.IsSorted(lines))
+		if len(problems) == 0 {
+			require.NotEmpty(t, file.Runs())
+			for _, s := range file.Runs() {
+				requireSame(t, s)
+			}
+		}
+	})
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

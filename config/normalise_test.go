@@ -1,0 +1,235 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestNormalised: the canonical text of one scenario, whole.
+func TestNormalised(t *testing.T) {
+	s := parsed(t, edited(t, "model:\n", "name: norm\nabout: \"two\\nlines\"\nmodel:\n", "{valid: 11}", "{tokens: [1, 2], labels: [-100, 3], answer: [0, 1]}",
+		"finite: true", "step: 0, equals: [1, -13/48]", "optimizer:\n", "transport: {embedded: true}\noptimizer:\n"))
+	want := `name: norm
+about: "two\nlines"
+model:
+  num_layers: 2
+  hidden_size: 16
+  num_attention_heads: 4
+  num_query_groups: 2
+  kv_channels: 4
+  ffn_hidden_size: 24
+  padded_vocab_size: 32
+  layernorm_epsilon: 1e-05
+  position_embedding_type: rope
+  rotary_base: 10000
+  qk_layernorm: false
+  gated_linear_unit: true
+  activation_func: silu
+  untie_embeddings_and_output_weights: false
+  init_method_std: 0.02
+  num_moe_experts: 4
+  moe_layer_freq: 1
+  moe_ffn_hidden_size: 12
+  moe_router_topk: 2
+  moe_router_score_function: softmax
+  moe_router_pre_softmax: false
+  moe_router_load_balancing_type: aux_loss
+  moe_aux_loss_coeff: 0
+  moe_z_loss_coeff: 0
+  mtp_num_layers: 2
+  mtp_loss_scaling_factor: 0.1
+  mtp_use_repeated_layer: false
+  mtp_detach_heads: false
+  mtp_loss_mask: passed
+  calculate_per_token_loss: false
+  loss_normalization: exact
+  tensor_model_parallel_size: 1
+  sequence_parallel: false
+  context_parallel_size: 1
+  pipeline_model_parallel_size: 1
+  expert_model_parallel_size: 1
+train:
+  train_iters: 3
+  micro_batch_size: 2
+  global_batch_size: 2
+  dtype: fp32
+  eval_interval: 0
+  eval_iters: 0
+  threads: 0
+optimizer:
+  optimizer: adam
+  lr: 0.01
+  min_lr: 0
+  weight_decay: 0.01
+  adam_beta1: 0.9
+  adam_beta2: 0.999
+  adam_eps: 1e-08
+  clip_grad: 1
+scheduler:
+  lr_decay_style: constant
+  lr_decay_iters: 3
+  lr_warmup_iters: 0
+  lr_warmup_init: 0
+  lr_wsd_decay_iters: 0
+  lr_wsd_decay_style: exponential
+dataset:
+  kind: rows
+  seq_length: 16
+  rows: [{valid: 16}, {tokens: [1, 2], labels: [-100, 3], answer: [0, 1]}]
+  validation_share: 0
+  pad_token: 0
+  answer_only_loss: false
+  padding_mask: present
+  loss_mask: present
+  shuffle: false
+  min_valid: 0
+tokenizer:
+  kind: byte
+rng:
+  seed: 1234
+dist:
+  world_size: 1
+transport:
+  kind: nats
+  embedded: true
+  colocated: nats
+  piece_bytes: 262144
+recovery:
+  collective_timeout_s: 5
+logger:
+  log_interval: 1
+  token_loss_report: false
+  mask_report: false
+checkpoint:
+  save_interval: 0
+expect: [{quantity: "lm loss", step: 0, equals: [1, -0.2708333333333333]}]
+`
+	require.Equal(t, want, string(s.Normalised()))
+	requireSame(t, s)
+}
+
+// same takes away what a text cannot keep: the lines of expectations.
+func same(s Scenario) Scenario {
+	s.Expect = append([]Expect(nil), s.Expect...)
+	for i := range s.Expect {
+		s.Expect[i].Line = 0
+	}
+	return s
+}
+
+type failer interface {
+	Errorf(format string, args ...any)
+	FailNow()
+}
+
+// requireSame checks that the normalised text of a scenario is a legal file that means the same, and is its own normal form.
+func requireSame(t failer, s Scenario) {
+	text := s.Normalised()
+	f, problems := Parse("f.yaml", text, nil)
+	require.NoError(t, problems.Err(), "%s", text)
+	f.Base.Dir, f.Base.Name = s.Dir, s.Name
+	require.Equal(t, same(s), same(f.Base), "%s", text)
+	require.Equal(t, string(text), string(f.Base.Normalised()))
+}
+
+// TestNormalisedOfVariants: each variant has a text of its own, and variants are not in it.
+func TestNormalisedOfVariants(t *testing.T) {
+	f, problems := Parse("v.yaml", []byte(goodFile+variantsText), nil)
+	require.Empty(t, problems)
+	for _, s := range f.Runs() {
+		requireSame(t, s)
+	}
+	require.NotContains(t, string(f.Base.Normalised()), "variants")
+	require.NotEqual(t, f.Runs()[0].Normalised(), f.Runs()[1].Normalised())
+}
+
+// TestNormalisedOfPartialScenario: a scenario built in Go that says only what it needs becomes a complete one, with the
+// constant learning rate of a file without a scheduler.
+func TestNormalisedOfPartialScenario(t *testing.T) {
+	s := Scenario{Name: "case", Model: parsed(t, smallFile).Model}
+	s.Train = Train{TrainIters: 3, MicroBatchSize: 2, GlobalBatchSize: 4, DType: "fp64"}
+	s.Dataset = Dataset{Kind: "reference", Path: "case.json", SeqLength: 16}
+	s.Optimizer = Optimizer{LR: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.95, AdamEps: 1e-8}
+	got := parsed(t, string(s.Normalised()))
+	require.Equal(t, "constant", got.Scheduler.LRDecayStyle)
+	require.Equal(t, "adam", got.Optimizer.Optimizer)
+	require.Equal(t, 0.0, got.Optimizer.ClipGrad)
+	require.Equal(t, 262144, got.Transport.PieceBytes)
+	require.Equal(t, 2, got.NumMicrobatches())
+}
+
+// drawScenario writes a legal scenario file.
+func drawScenario(t *rapid.T) string {
+	pick := func(name string, options ...string) string { return rapid.SampledFrom(options).Draw(t, name) }
+	whole := func(name string, low, high int) int { return rapid.IntRange(low, high).Draw(t, name) }
+	real := func(name string, low, high float64) float64 { return rapid.Float64Range(low, high).Draw(t, name) }
+	var b strings.Builder
+	put := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	maybe := func(name, format string, args ...any) {
+		if rapid.Bool().Draw(t, name) {
+			put(format, args...)
+		}
+	}
+	tp := 1 << whole("tp", 0, 2)
+	layers, groups := whole("layers", 1, 4), tp*whole("groups", 1, 2)
+	heads := groups * whole("heads per group", 1, 3)
+	experts := whole("experts", 2, 8)
+	maybe("has about", "about: %q", rapid.StringMatching(`[ -~éλ\n]*`).Draw(t, "about"))
+	put("model:")
+	put("  num_layers: %d\n  hidden_size: %d\n  num_attention_heads: %d\n  num_query_groups: %d", layers, heads*2*whole("head", 1, 8), heads, groups)
+	put("  padded_vocab_size: %d\n  ffn_hidden_size: %d\n  tensor_model_parallel_size: %d", 64*tp, tp*whole("ffn", 1, 64), tp)
+	maybe("sp", "  sequence_parallel: %v", rapid.Bool().Draw(t, "sequence parallel"))
+	maybe("moe", "  num_moe_experts: %d\n  moe_router_topk: %d\n  moe_aux_loss_coeff: %v\n  moe_router_load_balancing_type: %s", experts,
+		whole("topk", 2, experts), real("aux", 0, 1), pick("balancing", "aux_loss", "none"))
+	maybe("freq", "  moe_layer_freq: %s", pick("pattern", "1", "2", "\"[0]*"+fmt.Sprint(layers)+"\"", "\"[1]*"+fmt.Sprint(layers)+"\""))
+	maybe("mtp", "  mtp_num_layers: %d\n  mtp_use_repeated_layer: true\n  mtp_loss_mask: withheld", whole("depths", 0, 3))
+	maybe("activation", "  activation_func: squared_relu")
+	replicas, micro, seq := whole("replicas", 1, 3), whole("micro", 1, 3), 4*whole("seq", 2, 8)
+	put("dist: {world_size: %d}", tp*replicas)
+	put("train: {train_iters: %d, micro_batch_size: %d, global_batch_size: %d, dtype: %s}", whole("iters", 3, 99), micro,
+		micro*replicas*whole("microbatches", 1, 4), pick("dtype", "fp32", "fp64"))
+	put("optimizer: {lr: %v, adam_eps: %v, clip_grad: %d}", real("lr", 1e-6, 1), real("eps", 1e-12, 1), whole("clip", 0, 2))
+	maybe("scheduler", "scheduler: {lr_decay_style: %s, lr_warmup_iters: %d, lr_wsd_decay_iters: 1}", pick("style", "WSD", "cosine", "linear", "inverse-square-root"), whole("warm-up", 0, 2))
+	put("rng: {seed: %d}", rapid.Uint64().Draw(t, "seed"))
+	maybe("checkpoint", "checkpoint: {save: %q, save_interval: 2}", rapid.StringMatching(`[a-z"' :#]+`).Draw(t, "folder"))
+	drawDataset(t, put, seq)
+	maybe("expect", "expect: [{quantity: a b, equals: [1, %v, -1/3]}, {quantity: q, close: %v, tolerance: 1e-9, step: 1}, {refused: \"x: y\"}]",
+		real("value", -1e300, 1e300), real("close", -1, 1))
+	return b.String()
+}
+
+func drawDataset(t *rapid.T, put func(format string, args ...any), seq int) {
+	switch kind := rapid.SampledFrom([]string{"rows", "synthetic", "text", "jsonl", "reference"}).Draw(t, "kind"); kind {
+	case "rows":
+		n := rapid.IntRange(1, seq).Draw(t, "tokens")
+		list := func(name string, low, high int) string {
+			return strings.ReplaceAll(fmt.Sprint(rapid.SliceOfN(rapid.IntRange(low, high), n, n).Draw(t, name)), " ", ", ")
+		}
+		put("dataset: {kind: rows, seq_length: %d, rows: [{valid: %d}, {tokens: %s, labels: %s, padding_mask: %s}, {valid: %d, answer: [0, %d]}]}",
+			seq, rapid.IntRange(0, seq).Draw(t, "valid"), list("ids", 0, 63), list("labels", 0, 63), list("mask", 0, 1), n, n)
+	case "synthetic":
+		put("dataset: {kind: synthetic, seq_length: %d, min_valid: %d}", seq, rapid.IntRange(0, seq).Draw(t, "min valid"))
+	case "reference":
+		put("dataset: {kind: reference, path: case.json}")
+	default:
+		put("dataset: {kind: %s, seq_length: %d, paths: [a.txt, \"b: c.gz\"], shuffle: %v}", kind, seq, rapid.Bool().Draw(t, "shuffle"))
+		put("tokenizer: {kind: byte}")
+	}
+}
+
+// TestNormalisedProperty: whatever a legal file says, its normalised text says the same.
+func TestNormalisedProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := drawScenario(t)
+		f, problems := Parse("f.yaml", []byte(text), nil)
+		if strings.Contains(problems.Error(), "byte tokenizer") {
+			f, problems = Parse("f.yaml", []byte(text), []string{"model.padded_vocab_size=256"})
+		}
+		require.NoError(t, problems.Err(), "%s", text)
+		requireSame(t, f.Runs()[0])
+	})
+}
