@@ -11,10 +11,10 @@ func (r *StepResult) Print(w io.Writer) {
 		fmt.Fprintf(w, "%-20s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("model", "%s: %d parameters", r.Model, r.Parameters)
-	line("steps", "%d of %d tokens, after %d to warm up; %d threads, kernel %s", r.Steps, r.TokensPerStep, r.Warmup, r.Threads, r.Kernel)
+	line("steps", "%d of %d tokens, after %d to warm up; threads %d, kernel %s", r.Steps, r.TokensPerStep, r.Warmup, r.Threads, r.Kernel)
 	line("step", "%.1f ms median, %.1f ms best", r.MedianMs, r.BestMs)
 	line("tokens/s", "%.1f median, %.1f best", r.TokensPerS, r.BestTokensPerS)
-	line("FMA peak", "%.1f GFLOP/s before, %.1f after, on %d threads", r.PeakBefore, r.PeakAfter, r.Threads)
+	line("FMA peak", "%.1f GFLOP/s before, %.1f after, threads %d", r.PeakBefore, r.PeakAfter, r.Threads)
 	if r.ModelGFlops == nil {
 		line("model FLOP/s", "not said: 6·N·tokens + 12·L·h·S·tokens is for dense models without MTP")
 	} else {

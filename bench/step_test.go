@@ -131,10 +131,10 @@ func TestStepPrintsAndHasAShape(t *testing.T) {
 	var out bytes.Buffer
 	r.Print(&out)
 	require.Equal(t, `model                M: 22909824 parameters
-steps                8 of 1024 tokens, after 2 to warm up; 1 threads, kernel avx2
+steps                8 of 1024 tokens, after 2 to warm up; threads 1, kernel avx2
 step                 2000.0 ms median, 1000.0 ms best
 tokens/s             512.0 median, 1024.0 best
-FMA peak             150.0 GFLOP/s before, 146.0 after, on 1 threads
+FMA peak             150.0 GFLOP/s before, 146.0 after, threads 1
 model FLOP/s         74.00 GFLOP/s = 6·N·tokens + 12·L·h·S·tokens a second; N = 22909824 parameters without position tables
 share of peak        50.0 % of the mean of both peaks
 peak RSS             512.0 MiB

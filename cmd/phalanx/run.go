@@ -162,7 +162,7 @@ func outcome(r *run.Report) []string {
 		}
 		lines = append(lines, fmt.Sprintf("expect %s: %s, got %s", e.Text, verdict, e.Got))
 	}
-	parts := []string{fmt.Sprintf("%s: %s", r.Name, r.Verdict), fmt.Sprintf("%d steps", len(r.Steps))}
+	parts := []string{fmt.Sprintf("%s: %s", r.Name, r.Verdict), plural(len(r.Steps), "step")}
 	if r.TokensPerS > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f tokens/s", r.TokensPerS))
 	}

@@ -106,6 +106,14 @@ func mistakes(a, b string) int {
 	return rows[len(a)][len(b)]
 }
 
+// plural is "1 step" or "2 steps".
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
 // bytesText is a size for people: "81.2 MiB".
 func bytesText(n int64) string {
 	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}

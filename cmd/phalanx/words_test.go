@@ -58,6 +58,12 @@ func TestBytesText(t *testing.T) {
 	require.Equal(t, "2048.0 TiB", bytesText(1<<51))
 }
 
+func TestPlural(t *testing.T) {
+	require.Equal(t, "0 steps", plural(0, "step"))
+	require.Equal(t, "1 step", plural(1, "step"))
+	require.Equal(t, "2 steps", plural(2, "step"))
+}
+
 func TestExitCodes(t *testing.T) {
 	require.Equal(t, 0, exitCode(nil))
 	require.Equal(t, 1, exitCode(errors.New("x")))
