@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"phalanx/checkpoint"
+	"phalanx/config"
 	"phalanx/oracle"
 )
 
@@ -94,6 +95,14 @@ func tensors(ws []oracle.Whole) []checkpoint.Tensor {
 }
 
 func weightsSHA256(ws []oracle.Whole) string { return checkpoint.WeightsSHA256(tensors(ws)) }
+
+// located is a path of the scenario: relative ones start in the scenario's folder.
+func located(s *config.Scenario, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(s.Dir, path)
+}
 
 // loadWeights reads initial weights under Hugging Face names.
 func loadWeights(path string) (func(string) ([]float64, error), error) {

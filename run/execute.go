@@ -68,7 +68,7 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), wants)
 	}
 	if s.Checkpoint.Load != "" {
-		if j.initial, err = loadWeights(s.Path(s.Checkpoint.Load)); err != nil {
+		if j.initial, err = loadWeights(located(&s, s.Checkpoint.Load)); err != nil {
 			return nil, err
 		}
 	}
@@ -96,7 +96,6 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 	}
 	j.figures.begin()
 	result, err := actors.Run(ctx, j.actorJob(network))
-	err = errors.Join(err, network.Close())
 	report := j.report(result, network.Name())
 	saved, saveErr := j.saver.wait()
 	report.Checkpoint = saved
@@ -111,7 +110,6 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 func (j *job) actorJob(network transport.Network) actors.Job {
 	return actors.Job{
 		Name: j.s.Name, Sizes: j.s.Sizes(), Network: network,
-		Run: runID(&j.s), Build: buildID(&j.s),
 		StallTimeout: time.Duration(j.s.Recovery.CollectiveTimeoutS * float64(time.Second)),
 		Logger:       j.o.Logger,
 		Listen:       j.listen,

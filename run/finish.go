@@ -22,7 +22,7 @@ func (j *job) report(result *actors.Result, transport string) *Report {
 		k.Bytes += int64(c.Bytes)
 		r.Messages[c.Tag.String()] = k
 	}
-	r.DuplicatesDropped = int(result.DuplicatesDropped)
+	r.DuplicatesDropped = int(result.Duplicates)
 	return r
 }
 

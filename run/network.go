@@ -2,10 +2,14 @@ package run
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
 	"phalanx/config"
+	"phalanx/messages"
 	"phalanx/transport"
 	"phalanx/transport/direct"
 	"phalanx/transport/natslink"
@@ -15,20 +19,33 @@ import (
 func (j *job) network(ctx context.Context) (transport.Network, error) {
 	t := j.s.Transport
 	if t.Kind == "direct" || t.Colocated == "direct" || j.s.Sizes().World() == 1 {
-		return direct.New(), nil
+		return direct.New(transport.Identity{Run: messages.RunHash(runName(&j.s)), Build: buildID(&j.s)}), nil
 	}
 	url := t.URL
 	if j.o.NATS != "" {
 		url = j.o.NATS
 	}
-	return natslink.Start(ctx, natslink.Options{URL: url, Embedded: url == "", PieceBytes: t.PieceBytes,
-		Run: runName(&j.s), Logger: j.o.Logger})
+	o := natslink.Options{URL: url, Embedded: t.UsesEmbedded() && j.o.NATS == "" || url == "", PieceBytes: t.PieceBytes,
+		Run: runName(&j.s), Build: buildID(&j.s), Ranks: j.s.Sizes().World(), Logger: j.o.Logger}
+	if !o.Embedded { // runs of one scenario may share a server
+		o.Run = fmt.Sprintf("%s-%d", o.Run, os.Getpid())
+	}
+	return natslink.Start(ctx, o)
 }
 
-// runName names a run on a shared server. Two runs of one scenario at once on one server need two names.
-func runName(s *config.Scenario) string { return s.Name }
-
-func runID(s *config.Scenario) uint64 { return xxhash.Sum64String(runName(s)) }
+// runName is the scenario's name in the letters that a subject may have.
+func runName(s *config.Scenario) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '_'
+	}, s.Name)
+	if name == "" {
+		return "run"
+	}
+	return name
+}
 
 // buildID changes whenever two processes could compute different bits: source, architecture, or scenario.
 func buildID(s *config.Scenario) uint64 {
