@@ -28,7 +28,8 @@ var modelKeys = []spec{
 	{key: "model.num_moe_experts", def: "0", in: between(0, MaxExperts), null: true, doc: "Experts of a MoE layer; 0 or null: dense layers only."},
 	{key: "model.moe_layer_freq", def: "1",
 		doc: "Which decoder layers are MoE: n (layers 0, n, 2n, …), a list of 0/1 per layer, or a text as \"([0]*1+[1]*3)\"."},
-	{key: "model.moe_ffn_hidden_size", from: []string{"model.hidden_size", "model.ffn_hidden_size"}, def: "= ffn_hidden_size", in: between(1, MaxFFN), null: true, doc: "Width of one expert."},
+	{key: "model.moe_ffn_hidden_size", from: []string{"model.hidden_size", "model.ffn_hidden_size"}, def: "= ffn_hidden_size", in: between(1, MaxFFN), null: true,
+		doc: "Width of one expert."},
 	{key: "model.moe_router_topk", def: "2", in: between(1, MaxExperts), doc: "Experts per token."},
 	{key: "model.moe_router_score_function", def: "softmax", legal: []string{"softmax", "sigmoid", "sqrtsoftplus"},
 		doc: "Turns router logits into scores."},
@@ -52,6 +53,8 @@ var modelKeys = []spec{
 	{key: "model.tensor_model_parallel_size", def: "1", in: between(1, MaxWorld), doc: "Ranks that share each layer's weights."},
 	{key: "model.sequence_parallel", def: "false", doc: "Between TP regions each rank holds its share of the sequence."},
 	{key: "model.context_parallel_size", def: "1", in: between(1, MaxWorld), doc: "Ranks that share each sequence."},
+	{key: "model.cp_comm_type", def: "p2p", legal: []string{"p2p", "all_gather", "a2a", "a2a+p2p"},
+		doc: "How attention exchanges keys and values over context-parallel ranks."},
 	{key: "model.pipeline_model_parallel_size", def: "1", in: between(1, MaxWorld), doc: "Pipeline stages."},
 	{key: "model.expert_model_parallel_size", def: "1", in: between(1, MaxWorld), doc: "Ranks that share the experts."},
 }

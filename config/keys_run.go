@@ -4,13 +4,15 @@ package config
 var trainKeys = []spec{
 	{key: "train.train_iters", def: required, in: between(1, MaxIterations), doc: "Optimizer steps."},
 	{key: "train.micro_batch_size", def: required, in: between(1, MaxMicroBatch), doc: "Rows that one data-parallel rank computes at a time."},
-	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size"}, def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true, doc: "Rows per optimizer step."},
+	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size"}, def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true,
+		doc: "Rows per optimizer step."},
 	{key: "train.dtype", def: "fp32", legal: []string{"fp32", "fp64", "bf16", "fp16"}, doc: "Element type of weights and activations."},
 	{key: "train.eval_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between evaluations; 0: never."},
 	{key: "train.eval_iters", def: "= 100 when eval_interval > 0, else 0", in: between(0, MaxIterations), doc: "Global batches per evaluation."},
 	{key: "train.threads", def: "0", in: between(0, MaxThreads), doc: "Compute threads of a process; 0: one per core. Changes no bit."},
 
-	{key: "optimizer.optimizer", def: "adam", legal: []string{"adam", "sgd", "lion", "muon", "dist_muon"}, doc: "Adam with decoupled weight decay (AdamW)."},
+	{key: "optimizer.optimizer", def: "adam", legal: []string{"adam", "sgd", "lion", "muon", "dist_muon"},
+		doc: "Adam with decoupled weight decay (AdamW)."},
 	{key: "optimizer.lr", def: required, in: atLeast(0), doc: "Greatest learning rate."},
 	{key: "optimizer.min_lr", def: "0", in: atLeast(0), null: true, doc: "Learning rate at the end of the decay."},
 	{key: "optimizer.weight_decay", def: "0.01", in: atLeast(0), doc: "Decoupled decay of weights with two or more dimensions."},
@@ -21,17 +23,20 @@ var trainKeys = []spec{
 
 	{key: "scheduler.lr_decay_style", def: "= linear, constant without a scheduler section",
 		legal: []string{"constant", "linear", "cosine", "inverse-square-root", "WSD"}, doc: "Shape of the learning rate after warm-up."},
-	{key: "scheduler.lr_decay_iters", from: []string{"train.train_iters"}, def: "= train_iters", in: between(1, MaxIterations), null: true, doc: "Step at which the decay ends."},
+	{key: "scheduler.lr_decay_iters", from: []string{"train.train_iters"}, def: "= train_iters", in: between(1, MaxIterations), null: true,
+		doc: "Step at which the decay ends."},
 	{key: "scheduler.lr_warmup_iters", def: "0", in: between(0, MaxIterations), doc: "Steps of linear warm-up."},
 	{key: "scheduler.lr_warmup_init", def: "0", in: atLeast(0), doc: "Learning rate at the start of the warm-up."},
 	{key: "scheduler.lr_wsd_decay_iters", def: "0", in: between(0, MaxIterations), null: true, doc: "WSD: steps of the final decay."},
-	{key: "scheduler.lr_wsd_decay_style", def: "exponential", legal: []string{"exponential", "linear", "cosine", "minus_sqrt"}, doc: "WSD: shape of the final decay."},
+	{key: "scheduler.lr_wsd_decay_style", def: "exponential", legal: []string{"exponential", "linear", "cosine", "minus_sqrt"},
+		doc: "WSD: shape of the final decay."},
 }
 
 // dataKeys are the keys of dataset and tokenizer.
 var dataKeys = []spec{
 	{key: "dataset.kind", def: required, legal: []string{"rows", "synthetic", "text", "jsonl", "indexed", "reference"}, doc: "Where rows come from."},
-	{key: "dataset.seq_length", from: []string{"dataset.rows"}, def: "= longest row for rows, of the case for reference, else required", in: between(1, MaxSeqLength), doc: "Tokens per row."},
+	{key: "dataset.seq_length", from: []string{"dataset.rows"}, def: "= longest row for rows, of the case for reference, else required", in: between(1, MaxSeqLength),
+		doc: "Tokens per row."},
 	{key: "dataset.paths", doc: "text, jsonl: files in the order they are read; .gz is unpacked. Relative to the scenario's folder."},
 	{key: "dataset.path", doc: "reference: the case's JSON file. Relative to the scenario's folder."},
 	{key: "dataset.rows", doc: "rows: the rows, used in order and from the start again."},
@@ -43,14 +48,17 @@ var dataKeys = []spec{
 	{key: "dataset.rows.*.answer", null: true, doc: "Label positions [from, to) that count in the loss, instead of a loss_mask."},
 	{key: "dataset.validation_share", def: "= 0.1 for text and jsonl when eval_interval > 0, else 0", in: share(),
 		doc: "text, jsonl: share of the text or documents kept for validation, from the end."},
-	{key: "dataset.pad_to", def: "= seq_length for jsonl", legal: []string{"seq_length", "longest"}, doc: "jsonl: rows are padded to seq_length or to the longest of the microbatch."},
+	{key: "dataset.pad_to", def: "= seq_length for jsonl", legal: []string{"seq_length", "longest"},
+		doc: "jsonl: rows are padded to seq_length or to the longest of the microbatch."},
 	{key: "dataset.pad_token", def: "0", in: between(0, MaxVocab-1), doc: "rows, synthetic, jsonl: token at padding."},
 	{key: "dataset.answer_only_loss", def: "false", doc: "jsonl: only the labels of answers count in the loss."},
 	{key: "dataset.padding_mask", def: "= present for rows, jsonl and synthetic with min_valid, absent for text and synthetic, of the case for reference",
 		legal: []string{"present", "absent"}, doc: "Whether batches carry a padding mask."},
-	{key: "dataset.loss_mask", def: "= present, of the case for reference", legal: []string{"present", "absent"}, doc: "Whether batches carry a loss mask; absent: every label counts."},
+	{key: "dataset.loss_mask", def: "= present, of the case for reference", legal: []string{"present", "absent"},
+		doc: "Whether batches carry a loss mask; absent: every label counts."},
 	{key: "dataset.shuffle", def: "= true for text and jsonl", doc: "text, jsonl: the order of samples is drawn from seed and epoch."},
-	{key: "dataset.min_valid", def: "0", in: between(0, MaxSeqLength), doc: "synthetic: rows are valid up to a length drawn from [min_valid, seq_length]; 0: all full."},
+	{key: "dataset.min_valid", def: "0", in: between(0, MaxSeqLength),
+		doc: "synthetic: rows are valid up to a length drawn from [min_valid, seq_length]; 0: all full."},
 
 	{key: "tokenizer.kind", def: "byte", legal: []string{"byte"}, doc: "Turns text into tokens; byte: one token per byte."},
 }
@@ -60,15 +68,18 @@ var runKeys = []spec{
 	{key: "name", def: "= the file's name", doc: "Names the run in reports and folders."},
 	{key: "about", doc: "One or two sentences for readers."},
 	{key: "rng.seed", def: "1234", doc: "Seed of every random choice."},
-	{key: "dist.world_size", from: []string{"model.tensor_model_parallel_size", "model.context_parallel_size", "model.pipeline_model_parallel_size"}, def: "= tensor · context · pipeline parallel size", in: between(1, MaxWorld), null: true, doc: "Ranks; what is left after model parallelism is data parallel."},
+	{key: "dist.world_size", from: []string{"model.tensor_model_parallel_size", "model.context_parallel_size", "model.pipeline_model_parallel_size"}, def: "= tensor · context · pipeline parallel size", in: between(1, MaxWorld), null: true,
+		doc: "Ranks; what is left after model parallelism is data parallel."},
 
 	{key: "transport.kind", def: "nats", legal: []string{"nats", "direct"}, doc: "Carries messages between ranks."},
 	{key: "transport.embedded", def: "= true without url", null: true, doc: "Start a NATS server in this process."},
 	{key: "transport.url", doc: "A running NATS server, or several with commas."},
-	{key: "transport.colocated", def: "nats", legal: []string{"nats", "direct"}, doc: "Between ranks of one process: nats, or direct (handed over in memory)."},
+	{key: "transport.colocated", def: "nats", legal: []string{"nats", "direct"},
+		doc: "Between ranks of one process: nats, or direct (handed over in memory)."},
 	{key: "transport.piece_bytes", def: "262144", in: between(MinPieceBytes, MaxPieceBytes), doc: "Largest piece of a tensor in one message."},
 
-	{key: "recovery.collective_timeout_s", def: "5", in: &bounds{high: MaxTimeoutS, lowOpen: true}, doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom."},
+	{key: "recovery.collective_timeout_s", def: "5", in: &bounds{high: MaxTimeoutS, lowOpen: true},
+		doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom."},
 
 	{key: "logger.log_interval", def: "1", in: between(1, MaxIterations), doc: "Steps between iteration lines."},
 	{key: "logger.token_loss_report", def: "false", doc: "Per depth: loss, mass on padding, percentiles over tokens."},
@@ -96,6 +107,6 @@ var expectKeys = []spec{
 	{key: "expect.*.below", null: true, doc: "The quantity is less than this."},
 	{key: "expect.*.above", null: true, doc: "The quantity is more than this."},
 	{key: "expect.*.between", doc: "The quantity is in [low, high]."},
-	{key: "expect.*.finite", def: "false", doc: "The quantity has no NaN or infinity."},
+	{key: "expect.*.finite", def: "false", doc: "The quantity has no NaN or infinity; without a quantity: every loss, norm and weight of the run."},
 	{key: "expect.*.refused", doc: "The scenario is refused with a problem that contains this text."},
 }

@@ -50,6 +50,7 @@ model:
   tensor_model_parallel_size: 1
   sequence_parallel: false
   context_parallel_size: 1
+  cp_comm_type: p2p
   pipeline_model_parallel_size: 1
   expert_model_parallel_size: 1
 train:

@@ -45,6 +45,8 @@ var refusals = []refusal{
 	{key: "model.context_parallel_size", values: moreThan(1), now: "1"},
 	{key: "model.pipeline_model_parallel_size", values: moreThan(1), now: "1"},
 	{key: "model.expert_model_parallel_size", values: moreThan(1), now: "1"},
+	{key: "model.cp_comm_type", values: is("a2a+p2p")},
+	{key: "model.cp_comm_type", list: true, now: "one type for all layers"},
 	{key: "model.loss_normalization", values: is("upstream")},
 	{key: "model.position_embedding_type", values: is("none", "learned_absolute", "mrope", "yarn")},
 	{key: "model.activation_func", values: is("gelu", "quick_gelu", "relu")},

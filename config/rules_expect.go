@@ -61,10 +61,10 @@ func (c *checker) expectation(e *Expect, at string) {
 	}
 }
 
-// quantity checks that an expectation names what it looks at, unless it expects a refusal.
+// quantity checks that an expectation names what it looks at, unless it looks at nothing (refused) or everything (finite).
 func (c *checker) quantity(e *Expect, at, comparison string) {
 	switch {
-	case comparison != "refused" && e.Quantity == "":
+	case comparison != "refused" && comparison != "finite" && e.Quantity == "":
 		c.fail(at, comparison+" needs a quantity; phalanx run --list-quantities FILE prints them")
 	case comparison == "refused" && (e.Quantity != "" || e.Step != nil || e.Microbatch != nil || e.Row != nil):
 		c.fail(at, "refused looks at no quantity, step, microbatch or row; remove them")

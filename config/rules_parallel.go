@@ -42,7 +42,28 @@ func (c *checker) parallel() {
 	if m.HasMoE() && m.TensorParallel > 1 && !m.SequenceParallel {
 		c.note("MoE with tensor_model_parallel_size %d and without sequence_parallel: Megatron refuses this for training; here every TP rank routes all rows", m.TensorParallel)
 	}
+	if m.ContextParallel == 1 {
+		c.noEffect("with context_parallel_size 1", "model.cp_comm_type")
+	} else if m.CPCommType == "a2a" {
+		c.allToAll()
+	}
 	c.world()
+}
+
+// allToAll: with cp_comm_type a2a every rank computes whole heads, so TP and CP divide them together.
+func (c *checker) allToAll() {
+	m := &c.s.Model
+	const tp, cp = "model.tensor_model_parallel_size", "model.context_parallel_size"
+	if !c.ok(tp, cp) {
+		return
+	}
+	ranks := product(m.TensorParallel, m.ContextParallel)
+	for _, s := range c.splits()[:2] {
+		if s.size%m.TensorParallel == 0 && s.size%ranks != 0 {
+			c.fail(s.key, fmt.Sprintf("%s %d is not divisible by tensor · context parallel size = %d · %d, as cp_comm_type a2a needs; nearest legal context_parallel_size: %d",
+				s.name, s.size, m.TensorParallel, m.ContextParallel, divisor(s.size/m.TensorParallel, m.ContextParallel)), tp, cp)
+		}
+	}
 }
 
 func (c *checker) tensorParallel(key string) {

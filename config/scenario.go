@@ -71,7 +71,7 @@ type Model struct {
 	TensorParallel   int    `yaml:"tensor_model_parallel_size"`
 	SequenceParallel bool   `yaml:"sequence_parallel"`
 	ContextParallel  int    `yaml:"context_parallel_size"`
-	CPCommType       string `yaml:"cp_comm_type"` // p2p | all_gather | a2a
+	CPCommType       string `yaml:"cp_comm_type"` // p2p (default) | all_gather | a2a
 	PipelineParallel int    `yaml:"pipeline_model_parallel_size"`
 	ExpertParallel   int    `yaml:"expert_model_parallel_size"`
 }

@@ -109,6 +109,24 @@ func TestKindsOfLayers(t *testing.T) {
 	require.True(t, m.HasDense())
 }
 
+// TestAllToAllDividesHeads: the rule waits behind the refusal of context parallelism, so it is called by itself.
+func TestAllToAllDividesHeads(t *testing.T) {
+	s := parsed(t, goodFile) // 4 heads, 2 groups
+	problems := func(tp, cp int) []string {
+		s.Model.TensorParallel, s.Model.ContextParallel = tp, cp
+		c := &checker{s: &s, bad: map[string]bool{}}
+		c.allToAll()
+		return printed(c.problems)
+	}
+	require.Empty(t, problems(1, 2))
+	require.Empty(t, problems(2, 1))
+	require.Equal(t, []string{
+		"model.num_query_groups: num_query_groups 2 is not divisible by tensor · context parallel size = 1 · 4, as cp_comm_type a2a needs; nearest legal context_parallel_size: 2"}, problems(1, 4))
+	require.Equal(t, []string{
+		"model.num_attention_heads: num_attention_heads 4 is not divisible by tensor · context parallel size = 2 · 3, as cp_comm_type a2a needs; nearest legal context_parallel_size: 2",
+		"model.num_query_groups: num_query_groups 2 is not divisible by tensor · context parallel size = 2 · 3, as cp_comm_type a2a needs; nearest legal context_parallel_size: 1"}, problems(2, 3))
+}
+
 // TestCheck: a scenario changed in Go goes through the same rules; problems have keys and no places.
 func TestCheck(t *testing.T) {
 	s := parsed(t, edited(t, "mtp_num_layers: 2", "mtp_num_layers: 2\n  sequence_parallel: true"))
