@@ -4,7 +4,8 @@ package config
 var trainKeys = []spec{
 	{key: "train.train_iters", def: required, in: between(1, MaxIterations), doc: "Optimizer steps."},
 	{key: "train.micro_batch_size", def: required, in: between(1, MaxMicroBatch), doc: "Rows that one data-parallel rank computes at a time."},
-	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size"}, def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true,
+	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size"},
+		def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true,
 		doc: "Rows per optimizer step."},
 	{key: "train.dtype", def: "fp32", legal: []string{"fp32", "fp64", "bf16", "fp16"}, doc: "Element type of weights and activations."},
 	{key: "train.eval_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between evaluations; 0: never."},
@@ -68,7 +69,8 @@ var runKeys = []spec{
 	{key: "name", def: "= the file's name", doc: "Names the run in reports and folders."},
 	{key: "about", doc: "One or two sentences for readers."},
 	{key: "rng.seed", def: "1234", doc: "Seed of every random choice."},
-	{key: "dist.world_size", from: []string{"model.tensor_model_parallel_size", "model.context_parallel_size", "model.pipeline_model_parallel_size"}, def: "= tensor · context · pipeline parallel size", in: between(1, MaxWorld), null: true,
+	{key: "dist.world_size", from: []string{"model.tensor_model_parallel_size", "model.context_parallel_size", "model.pipeline_model_parallel_size"},
+		def: "= tensor · context · pipeline parallel size", in: between(1, MaxWorld), null: true,
 		doc: "Ranks; what is left after model parallelism is data parallel."},
 
 	{key: "transport.kind", def: "nats", legal: []string{"nats", "direct"}, doc: "Carries messages between ranks."},
