@@ -24,6 +24,7 @@ const (
 	tickDefault        = 500 * time.Millisecond
 	silenceOutages     = 3 // a rank may be stopped or starved longer than a server may be away
 	chunksMax          = 0xffff
+	secretBytesMax     = 1 << 20 // keys and certificates are small; NATS searches a file for them slowly
 )
 
 // Options says which server to use and how. One of URL and Embedded is needed, and Run.
@@ -122,7 +123,11 @@ func (o *Options) checkFiles() error {
 		if err != nil {
 			return fmt.Errorf("natslink: the %s file cannot be read: %w", f.what, err)
 		}
+		info, err := r.Stat()
 		r.Close()
+		if err == nil && info.Size() > secretBytesMax {
+			return fmt.Errorf("natslink: found a %s file of %d bytes, expected at most %d: %s is something else", f.what, info.Size(), secretBytesMax, f.path)
+		}
 	}
 	if (o.TLSCert == "") != (o.TLSKey == "") {
 		return fmt.Errorf("natslink: found certificate %q and key %q, expected both files or none", o.TLSCert, o.TLSKey)
