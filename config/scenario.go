@@ -21,6 +21,8 @@ type Scenario struct {
 	Logger     Logger     `yaml:"logger"`
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 	Variants   []Variant  `yaml:"variants"`
+	Mutate     []string   `yaml:"mutate"`
+	Probe      Probe      `yaml:"probe"`
 	Expect     []Expect   `yaml:"expect"`
 
 	// Dir is the folder of the file: relative paths of the scenario start there. Not a key.

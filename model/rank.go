@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"phalanx/config"
+	"phalanx/config/mutation"
 	"phalanx/messages"
 	"phalanx/mtp"
 	"phalanx/nn"
@@ -53,6 +54,7 @@ type Rank[T tensor.Float] struct {
 	depths []*mtp.Depth[T]
 	adam   *train.Adam[T]
 	lr     train.LR
+	mut    mutation.Set
 	arena  tensor.Arena[T] // of the stage program
 }
 
@@ -79,8 +81,12 @@ func programs[T tensor.Float](env Env) ([]func(nn.Comm), error) {
 // NewRank declares, lays out and initialises the parameters of a rank.
 func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	s := env.Scenario
+	mut, err := mutation.Parse(s.Mutate)
+	if err != nil {
+		return nil, err
+	}
 	b := newBuilder[T](s, env.Rank)
-	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params}
+	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params, mut: mut}
 	r.tables = b.tables()
 	r.embed = nn.Embedding[T]{Table: r.tables.embed}
 	for i := range r.cfg.NumLayers {

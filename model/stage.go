@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 
+	"phalanx/config/mutation"
 	"phalanx/mesh"
 	"phalanx/messages"
 	"phalanx/mtp"
@@ -90,7 +91,7 @@ func (r *Rank[T]) countTokens(c nn.Comm, s step) []int64 {
 
 // depthTokens counts the labels that each depth counts of a whole microbatch, whatever the layout.
 func (r *Rank[T]) depthTokens(mb *nn.Microbatch) []int64 {
-	f := nn.NewFrames(mb.Docs, mb.B, mb.S, 1, 1)[0]
+	f := nn.Frames(mb, 1, 1, r.mut)[0].RollFrame(mb.Docs)
 	mask, n := r.depthMask(mb), make([]int64, len(r.depths))
 	for k := range n {
 		mask = mask.RollWhole(f)
@@ -101,8 +102,11 @@ func (r *Rank[T]) depthTokens(mb *nn.Microbatch) []int64 {
 
 // depthMask is the loss mask that the depths get: the batch's, or ones if it is withheld.
 func (r *Rank[T]) depthMask(mb *nn.Microbatch) *nn.LossMask {
-	if r.cfg.MTPLossMask == "withheld" {
+	if r.cfg.MTPLossMask == "withheld" || r.mut.Has(mutation.MaskNone) {
 		return &nn.LossMask{B: mb.B, S: mb.S, AllOnes: true}
+	}
+	if r.mut.Has(mutation.DoubleRoll) {
+		return mb.Loss.RollWhole(nn.NewFrames(mb.Docs, mb.B, mb.S, 1, 1)[0])
 	}
 	return mb.Loss
 }
@@ -130,8 +134,8 @@ func (r *Rank[T]) trainStep(c nn.Comm, i int) {
 // update reduces gradients, clips and steps; it returns the norm before clipping.
 func (r *Rank[T]) update(c nn.Comm, i int, lr float64) float64 {
 	site := nn.Site{Step: i, Phase: nn.Update, Layer: -1}
-	train.ReduceGrads(c, site, r.params)
-	norms := train.GradNorms(c, site, r.params)
+	train.ReduceGrads(c, site, r.params, r.mut)
+	norms := train.GradNorms(c, site, r.params, r.mut)
 	if r.env.Observer != nil {
 		r.showShards(c, "grads", i, func(p *nn.Param[T]) []T { return p.Grad })
 	}
@@ -148,9 +152,13 @@ func (r *Rank[T]) newPass(c nn.Comm, index, local int, mb *nn.Microbatch, phase 
 	if sp {
 		align = c.Size(mesh.TP)
 	}
-	frames := nn.NewFrames(mb.Docs, mb.B, mb.S, c.Size(mesh.CP), align)
+	frames := nn.Frames(mb, c.Size(mesh.CP), align, r.mut)
 	ctx := &nn.Ctx[T]{Comm: c, Arena: &r.arena, B: mb.B, Frame: frames[c.Rank(mesh.CP)], Frames: frames, SP: sp,
-		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}}
+		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}, Mut: r.mut}
+	if r.mut != 0 {
+		ctx.Rolls = ctx.Frame.RollFrame(mb.Docs)
+		mb = r.mutatedBatch(c, index, local, mb, phase)
+	}
 	p := &pass[T]{c: ctx, mb: mb}
 	p.cut()
 	return p
@@ -237,12 +245,8 @@ func (r *Rank[T]) head(grad []T) nn.Head[T] { return nn.Head[T]{Table: r.tables.
 func (r *Rank[T]) lmLoss(p *pass[T], s step, h tensor.Mat[T], sums *messages.Sums) tensor.Mat[T] {
 	ctx := p.c.At(-1, "lm")
 	head := r.head(r.tables.headGrad())
-	tokens, means := p.mb.Loss.Count(), s.global
-	if s.tokens != nil {
-		tokens, means = s.tokens[0], 1
-	}
-	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss, Grad: true,
-		Weight: 1 / float64(max(tokens, 1)) / float64(means)})
+	n := r.lmDenominator(p, s)
+	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss, Grad: true, Weight: 1 / n.tokens / n.means})
 	if ctx.TPRank() == 0 {
 		sums.LMLoss += out.LossSum
 		sums.LMTokens += out.Tokens
@@ -258,15 +262,12 @@ func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
 	ctx := p.c.At(-1, fmt.Sprintf("mtp.%d", k))
 	ctx.Site.Depth = k
 	head := r.head(r.tables.headGrad())
-	if r.cfg.MTPDetachHeads {
+	if r.cfg.MTPDetachHeads && !r.mut.Has(mutation.HeadNotDetached) {
 		head.Grad = nil
 	}
-	tokens, means := r.depthTokens(p.mb)[k-1], s.global
-	if s.tokens != nil {
-		tokens, means = s.tokens[k], 1
-	}
+	n := r.depthDenominator(p, s, k, in.Loss)
 	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: in.Hidden, Labels: in.Labels, Loss: in.Loss, Grad: true,
-		Weight: mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), tokens, means)})
+		Weight: mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), n.tokens, n.means)})
 	p.c.Comm.Send(nn.Program(k), portGrad, out.DHidden)
 	ctx.ObserveCounts("tokens", []float64{float64(out.Tokens)}, ctx.Frame.Layout())
 	ctx.ObserveNumber("loss_sum", out.LossSum, ctx.Frame.Layout())
@@ -276,7 +277,7 @@ func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
 	part := messages.Sums{MTPLoss: make([]float64, len(r.depths)), MTPTokens: make([]int64, len(r.depths))}
 	part.MTPLoss[k-1], part.MTPTokens[k-1] = out.LossSum, out.Tokens
 	if s.tokens == nil {
-		part.MTPLoss[k-1] /= float64(max(tokens, 1))
+		part.MTPLoss[k-1] /= n.tokens * n.ranks
 	}
 	sums.Add(part)
 }

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"phalanx/config/mutation"
 	"phalanx/nn"
 	"phalanx/tensor"
 )
@@ -11,16 +12,24 @@ import (
 //
 // The z loss is the mean over valid rows of the whole microbatch of logsumexp(logits)², clamped alike.
 
+// valid is the number of tokens that denominators take: at least one.
+func (r *Router[T]) valid(c *nn.Ctx[T], s *routerSaved[T]) float64 {
+	if c.Mut.Has(mutation.UnclampedZeroTokens) {
+		return float64(s.stats.valid)
+	}
+	return float64(max(s.stats.valid, 1))
+}
+
 // auxFactor is E/(K·T²), the constant of the aux loss.
-func (r *Router[T]) auxFactor(s *routerSaved[T]) float64 {
-	t := float64(max(s.stats.valid, 1))
+func (r *Router[T]) auxFactor(c *nn.Ctx[T], s *routerSaved[T]) float64 {
+	t := r.valid(c, s)
 	return float64(r.Weight.Out) / (float64(r.K) * t * t)
 }
 
 // auxGrad is the gradient of the weighted aux loss with respect to every valid row's scores: the same for all rows.
 func (r *Router[T]) auxGrad(c *nn.Ctx[T], s *routerSaved[T]) []T {
 	g := make([]T, r.Weight.Out)
-	scale := r.AuxCoeff * r.auxFactor(s) * c.Aux.Gradient / c.Aux.Divisor
+	scale := r.AuxCoeff * r.auxFactor(c, s) * c.Aux.Gradient / c.Aux.Divisor
 	for e, n := range s.stats.expert {
 		g[e] = T(scale * float64(n))
 	}
@@ -32,7 +41,7 @@ func (r *Router[T]) zGrad(c *nn.Ctx[T], s *routerSaved[T], i int, dlogit []T) {
 	if r.ZCoeff == 0 {
 		return
 	}
-	scale := T(2*r.ZCoeff*c.Aux.Gradient/c.Aux.Divisor/float64(max(s.stats.valid, 1))) * s.lse[i]
+	scale := T(2*r.ZCoeff*c.Aux.Gradient/c.Aux.Divisor/r.valid(c, s)) * s.lse[i]
 	for e, p := range s.scores.Row(i) {
 		dlogit[e] += T(scale * p)
 	}
@@ -49,7 +58,7 @@ func (r *Router[T]) losses(c *nn.Ctx[T], s *routerSaved[T]) (aux, z float64) {
 		}
 		z += float64(s.lse[i]) * float64(s.lse[i])
 	}
-	return aux * r.auxFactor(s) / c.Aux.Divisor, z / float64(max(s.stats.valid, 1)) / c.Aux.Divisor
+	return aux * r.auxFactor(c, s) / c.Aux.Divisor, z / r.valid(c, s) / c.Aux.Divisor
 }
 
 // report adds the losses to the microbatch's figures and shows the router's quantities to an observer.

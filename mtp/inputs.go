@@ -41,7 +41,7 @@ type ToHead[T tensor.Float] struct {
 
 // Roll is one roll of everything but the hidden states (SEMANTICS §2.5, §3.5).
 func Roll[T tensor.Float](c *nn.Ctx[T], in Inputs[T]) Inputs[T] {
-	return Inputs[T]{
+	out := Inputs[T]{
 		Hidden:     in.Hidden,
 		IDs:        nn.RollSlots(c, in.IDs, 1, nn.TagRollIDs),
 		Positions:  nn.RollSlots(c, in.Positions, 1, nn.TagRollPositions),
@@ -50,6 +50,10 @@ func Roll[T tensor.Float](c *nn.Ctx[T], in Inputs[T]) Inputs[T] {
 		Pad:        rollPad(c, in.Pad),
 		Embeddings: in.Embeddings.roll(c),
 	}
+	if c.Mut != 0 {
+		mutate(c, in, &out)
+	}
+	return out
 }
 
 // rollPad rolls validity, not padding, so that the fill of the roll means padding. A mask that is cut over the
@@ -89,6 +93,6 @@ func gatherMask[T tensor.Float](c *nn.Ctx[T], pad *nn.PadMask) *nn.PadMask {
 // Weight is the gradient weight of one counted token of a depth: factor/D over the number of tokens that share the
 // mean, over the number of such means in the step. Default: tokens of the microbatch, M microbatches. Per-token:
 // tokens of the whole step, one mean.
-func Weight(factor float64, depths int, tokens int64, means int) float64 {
-	return factor / float64(depths) / float64(max(tokens, 1)) / float64(means)
+func Weight(factor float64, depths int, tokens, means float64) float64 {
+	return factor / float64(depths) / tokens / means
 }

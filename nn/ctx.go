@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"phalanx/config/mutation"
 	"phalanx/mesh"
 	"phalanx/tensor"
 	"phalanx/tensor/kernel"
@@ -16,6 +17,7 @@ type Ctx[T tensor.Float] struct {
 	Frame *Frame // how this rank's slots lie; L of them a row
 	// Frames are those of the whole context-parallel group, in rank order.
 	Frames []*Frame
+	Rolls  *Frame   // where documents end for rolls; nil: as Frame says
 	SP     bool     // sequence parallelism: activations between blocks are [L/tp·B, H]
 	Pad    *PadMask // in the layout of the activations; nil: absent. Set with SetPad
 	skip   []bool   // by row of an activation: padding or inserted; nil: none
@@ -23,6 +25,7 @@ type Ctx[T tensor.Float] struct {
 	Obs    Observer // nil: nobody looks
 	Aux    AuxScale
 	Sums   *AuxSums
+	Mut mutation.Set // planted bugs; none in a real run
 }
 
 // AuxScale is the weight of the auxiliary losses in the objective. It is carried with the microbatch, no global.
@@ -57,6 +60,9 @@ func (c *Ctx[T]) LocalRows() int {
 // SetPad sets the padding mask of the activations (nil: absent) and what follows from it.
 func (c *Ctx[T]) SetPad(pad *PadMask) {
 	c.Pad = pad
+	if c.Mut.Has(mutation.PaddingInRouter) {
+		pad = nil
+	}
 	if pad == nil && c.Frame.Whole() {
 		c.skip = nil
 		return

@@ -1,6 +1,10 @@
 package nn
 
-import "fmt"
+import (
+	"fmt"
+
+	"phalanx/config/mutation"
+)
 
 // Shapes of this file: B rows of S whole positions; a rank holds L slots of every row, slot (b, i) at index b*L+i.
 // A row is one document, or several packed behind each other. A document has a logical end, where its data ends, and
@@ -49,6 +53,7 @@ type Frame struct {
 	Pos        []int32 // [B, L] position in the document: the angle of RoPE
 	Runs       [][]Run // by row
 	segs       [][]seg // by row
+	mut        mutation.Set
 }
 
 // seg is a document's place on a rank.
@@ -62,11 +67,16 @@ type seg struct {
 // NewFrames makes the frames of all ranks of a context-parallel group. L is the same on all and a multiple of align
 // (the tensor-parallel size under sequence parallelism).
 func NewFrames(docs Docs, b, s, cp, align int) []*Frame {
+	return mutatedFrames(docs, b, s, cp, align, 0)
+}
+
+// mutatedFrames is NewFrames with planted bugs.
+func mutatedFrames(docs Docs, b, s, cp, align int, mut mutation.Set) []*Frame {
 	segs := make([][]seg, b)
 	most := 0
 	for row := range b {
 		var n int
-		segs[row], n = place(docs.Row(row, s), cp)
+		segs[row], n = place(docs.Row(row, s), cp, mut)
 		most = max(most, n)
 	}
 	if cp == 1 {
@@ -77,7 +87,7 @@ func NewFrames(docs Docs, b, s, cp, align int) []*Frame {
 	}
 	frames := make([]*Frame, cp)
 	for r := range cp {
-		f := &Frame{B: b, S: s, L: most, CP: cp, CPRank: r, segs: segs}
+		f := &Frame{B: b, S: s, L: most, CP: cp, CPRank: r, segs: segs, mut: mut}
 		for row := range b {
 			f.fill(row, docs.Row(row, s))
 		}
@@ -87,9 +97,12 @@ func NewFrames(docs Docs, b, s, cp, align int) []*Frame {
 }
 
 // place lays documents behind each other on a rank.
-func place(docs []Doc, cp int) (segs []seg, slots int) {
+func place(docs []Doc, cp int, mut mutation.Set) (segs []seg, slots int) {
 	for _, d := range docs {
 		chunk := (d.Physical + 2*cp - 1) / (2 * cp)
+		if mut.Has(mutation.DropOddToken) {
+			chunk = d.Physical / (2 * cp)
+		}
 		if cp == 1 {
 			segs = append(segs, seg{slots, d.Physical, d.Logical, d.Start})
 			slots += d.Physical
@@ -116,7 +129,7 @@ func (f *Frame) fill(row int, docs []Doc) {
 				if o < d.Physical {
 					src = int32(d.Start + o)
 				}
-				f.Src, f.Pos = append(f.Src, src), append(f.Pos, int32(o))
+				f.Src, f.Pos = append(f.Src, src), append(f.Pos, f.angle(row, d, g, first, o))
 				slots++
 			}
 		}
@@ -129,6 +142,18 @@ func (f *Frame) fill(row int, docs []Doc) {
 		o++
 	}
 	f.Runs = append(f.Runs, joined(runs))
+}
+
+// angle is the position that RoPE sees: the place in the document.
+func (f *Frame) angle(row int, d Doc, g seg, first, o int) int32 {
+	switch {
+	case f.mut.Has(mutation.PositionsNotReset):
+		return int32(d.Start + o)
+	case f.mut.Has(mutation.RopeDoc0Table):
+		zero := f.segs[row][0]
+		return int32(first/max(g.chunk, 1)*zero.chunk + o - first)
+	}
+	return int32(o)
 }
 
 // chunks are the first positions of the chunks of a document that this rank holds.

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"phalanx/config/mutation"
 	"phalanx/tensor"
 	"phalanx/tensor/kernel"
 )
@@ -80,7 +81,10 @@ func (h *Head[T]) crossEntropy(c *Ctx[T], logits tensor.Mat[T], in HeadInput[T],
 			sm.max[r] = kernel.Max(logits.Row(r))
 		}
 	})
-	c.allReduce(sm.max, TagVocabMax, Max)
+	local := c.Mut.Has(mutation.LocalVocabCE)
+	if !local {
+		c.allReduce(sm.max, TagVocabMax, Max)
+	}
 	sums := c.Arena.Alloc(2 * n) // Σ exp(l − max), then the label's l − max
 	first := h.Table.Shard.Index * logits.Cols
 	kernel.Parallel(n, 16, func(a, b int) {
@@ -92,7 +96,9 @@ func (h *Head[T]) crossEntropy(c *Ctx[T], logits tensor.Mat[T], in HeadInput[T],
 			}
 		}
 	})
-	c.allReduce(sums, TagVocabSum, Sum)
+	if !local {
+		c.allReduce(sums, TagVocabSum, Sum)
+	}
 	sm.sum = sums[:n]
 	for r := range n {
 		ce[from+r] = float64(kernel.Log(sm.sum[r]) - sums[n+r])

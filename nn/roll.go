@@ -3,6 +3,7 @@ package nn
 import (
 	"fmt"
 
+	"phalanx/config/mutation"
 	"phalanx/mesh"
 	"phalanx/tensor"
 )
@@ -14,11 +15,23 @@ func RollSlots[T tensor.Float, V tensor.Number](c *Ctx[T], x []V, n int, tag Tag
 	if x == nil {
 		return nil
 	}
-	var next Edges[V]
-	if c.Frame.CP > 1 {
-		next = exchangeEdges(c, EdgesOf(c.Frame, x, n), tag)
+	f := c.rolls()
+	if c.Mut.Has(mutation.WrongCPLayoutRoll) && f.CP > 1 {
+		return rollContiguous(c, x, n, tag)
 	}
-	return Roll(c.Frame, x, n, 0, next)
+	var next Edges[V]
+	if f.CP > 1 {
+		next = exchangeEdges(c, EdgesOf(f, x, n), tag)
+	}
+	return Roll(f, x, n, 0, next)
+}
+
+// rolls is the frame that rolls use: the one of the slots, but for planted bugs.
+func (c *Ctx[T]) rolls() *Frame {
+	if c.Rolls != nil {
+		return c.Rolls
+	}
+	return c.Frame
 }
 
 // exchangeEdges sends this rank's edges to the neighbours that need them and receives theirs.

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"phalanx/config"
+	"phalanx/config/mutation"
 	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/tensor"
@@ -19,11 +20,14 @@ const adamPart = 1 << 16
 
 // ReduceGrads completes every gradient: partial ones over the tensor-parallel group, then all over the
 // context-parallel and the data-parallel group. Losses are weighted by the whole step, so all are plain sums.
-func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T]) {
+func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mutation.Set) {
 	for _, q := range p.List {
 		for _, use := range q.Uses {
 			kernel.AddInto(q.Grad, use)
 		}
+	}
+	if mut.Has(mutation.DropReduce) {
+		return
 	}
 	reduce := func(axis mesh.Axis, g []T) {
 		for from := 0; from < len(g); from += gradBucket {
@@ -31,6 +35,9 @@ func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T]) {
 		}
 	}
 	reduce(mesh.TP, p.SumTP)
+	if mut.Has(mutation.AvgInsteadOfSum) {
+		kernel.Scale(p.SumTP, 1/T(c.Size(mesh.TP)))
+	}
 	for _, axis := range [...]mesh.Axis{mesh.CP, mesh.DP} {
 		reduce(axis, p.SumTP)
 		reduce(axis, p.Rest)
@@ -39,11 +46,11 @@ func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T]) {
 
 // GradNorms is the Euclidean norm of each norm group's gradient, every parameter counted once: one partial sum per
 // parameter, shards added in rank order, parameters added in name order (SEMANTICS D14).
-func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T]) map[string]float64 {
+func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mutation.Set) map[string]float64 {
 	sorted := p.Sorted()
 	squares := make([]float64, len(sorted))
 	for i, q := range sorted {
-		if q.Shard.Parts > 1 || c.Rank(mesh.TP) == 0 {
+		if q.Shard.Parts > 1 || c.Rank(mesh.TP) == 0 || mut.Has(mutation.NormCountsReplicas) {
 			squares[i] = kernel.SumSquares(q.Grad)
 		}
 	}
