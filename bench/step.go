@@ -50,6 +50,7 @@ type StepResult struct {
 	PeakBefore     float64  `json:"fma_peak_before_gflops"`
 	PeakAfter      float64  `json:"fma_peak_after_gflops"`
 	Share          *float64 `json:"share,omitempty"` // of the mean of both peaks
+	CPUShare       float64  `json:"cpu_share"`       // processor time ÷ (wall clock · threads): far below 1, others kept this machine busy
 	PeakRSSBytes   int64    `json:"peak_rss_bytes"`
 	HeapCount      float64  `json:"heap_allocations_per_step"`
 	HeapBytes      float64  `json:"heap_bytes_per_step"`
@@ -89,6 +90,7 @@ func Step(ctx context.Context, o StepOptions) (*StepResult, error) {
 	}
 	r.PeakAfter = peak.flops() / giga
 	r.HeapCount, r.HeapBytes = c.heapPerStep()
+	r.CPUShare = c.cpuShare(threads)
 	return r, r.figures(&s, c.ms)
 }
 
@@ -119,12 +121,13 @@ func FlopsPerToken(m *config.Model, seq int) float64 {
 	return 6*float64(m.Parameters()) + 12*float64(m.NumLayers)*float64(m.HiddenSize)*float64(seq)
 }
 
-// counter counts steps and heap allocations between the last warm-up step and the last step.
+// counter counts steps, heap allocations and processor time between the last warm-up step and the last step.
 type counter struct {
-	warmup, steps int
-	seen          int
-	ms            []float64
-	from, to      runtime.MemStats
+	warmup, steps  int
+	seen           int
+	ms             []float64
+	from, to       runtime.MemStats
+	cpuFrom, cpuTo time.Duration
 }
 
 func (c *counter) step(ms float64) {
@@ -134,9 +137,11 @@ func (c *counter) step(ms float64) {
 	}
 	if c.seen == c.warmup {
 		runtime.ReadMemStats(&c.from)
+		c.cpuFrom = cpuTime()
 	}
 	if c.seen == c.warmup+c.steps {
 		runtime.ReadMemStats(&c.to)
+		c.cpuTo = cpuTime()
 	}
 }
 
@@ -144,6 +149,15 @@ func (c *counter) step(ms float64) {
 func (c *counter) heapPerStep() (count, bytes float64) {
 	n := float64(max(c.steps, 1))
 	return float64(c.to.Mallocs-c.from.Mallocs) / n, float64(c.to.TotalAlloc-c.from.TotalAlloc) / n
+}
+
+// cpuShare is processor time over wall clock and threads.
+func (c *counter) cpuShare(threads int) float64 {
+	wallMs := 0.0
+	for _, v := range c.ms {
+		wallMs += v
+	}
+	return share((c.cpuTo-c.cpuFrom).Seconds()*1e3, wallMs*float64(threads))
 }
 
 // modelText is the model in a line.

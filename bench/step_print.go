@@ -21,6 +21,7 @@ func (r *StepResult) Print(w io.Writer) {
 		line("model FLOP/s", "%.2f GFLOP/s = 6·N·tokens + 12·L·h·S·tokens a second; N = %d parameters without position tables", *r.ModelGFlops, r.Parameters)
 		line("share of peak", "%.1f %% of the mean of both peaks", 100**r.Share)
 	}
+	line("processor time", "%.0f %% of wall clock and threads", 100*r.CPUShare)
 	line("peak RSS", "%.1f MiB", float64(r.PeakRSSBytes)/(1<<20))
 	line("heap per step", "%.1f allocations, %.0f bytes", r.HeapCount, r.HeapBytes)
 }

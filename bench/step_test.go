@@ -95,7 +95,7 @@ func TestStepWithoutTheFormula(t *testing.T) {
 	require.Contains(t, out.String(), "model FLOP/s         not said")
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	require.NotContains(t, string(text), "share")
+	require.NotContains(t, string(text), `"share"`)
 }
 
 func TestStepErrors(t *testing.T) {
@@ -123,11 +123,19 @@ func TestHeapIsCountedAfterTheWarmUp(t *testing.T) {
 	require.Less(t, bytes, 8*65536.0)
 }
 
+func TestProcessorTime(t *testing.T) {
+	c := counter{ms: []float64{1500, 500}, cpuFrom: time.Second, cpuTo: 4 * time.Second}
+	require.Equal(t, 1.5, c.cpuShare(1))
+	require.Equal(t, 0.75, c.cpuShare(2))
+	require.Zero(t, new(counter).cpuShare(1))
+	require.GreaterOrEqual(t, cpuTime(), time.Duration(0))
+}
+
 func TestStepPrintsAndHasAShape(t *testing.T) {
 	flops, model, of := 144536832.0, 74.0, 0.5
 	r := &StepResult{Name: "bench-step", Model: "M", Kernel: "avx2", Threads: 1, Warmup: 2, Steps: 8, TokensPerStep: 1024,
 		Parameters: 22909824, MedianMs: 2000, BestMs: 1000, TokensPerS: 512, BestTokensPerS: 1024, FlopsPerToken: &flops,
-		ModelGFlops: &model, PeakBefore: 150, PeakAfter: 146, Share: &of, PeakRSSBytes: 512 << 20, HeapCount: 3, HeapBytes: 100}
+		ModelGFlops: &model, PeakBefore: 150, PeakAfter: 146, Share: &of, CPUShare: 0.97, PeakRSSBytes: 512 << 20, HeapCount: 3, HeapBytes: 100}
 	var out bytes.Buffer
 	r.Print(&out)
 	require.Equal(t, `model                M: 22909824 parameters
@@ -137,6 +145,7 @@ tokens/s             512.0 median, 1024.0 best
 FMA peak             150.0 GFLOP/s before, 146.0 after, threads 1
 model FLOP/s         74.00 GFLOP/s = 6·N·tokens + 12·L·h·S·tokens a second; N = 22909824 parameters without position tables
 share of peak        50.0 % of the mean of both peaks
+processor time       97 % of wall clock and threads
 peak RSS             512.0 MiB
 heap per step        3.0 allocations, 100 bytes
 `, out.String())
@@ -144,6 +153,6 @@ heap per step        3.0 allocations, 100 bytes
 	require.NoError(t, err)
 	require.JSONEq(t, `{"name":"bench-step","model":"M","kernel":"avx2","threads":1,"warmup_steps":2,"steps":8,"tokens_per_step":1024,
 		"parameters":22909824,"median_step_ms":2000,"best_step_ms":1000,"tokens_per_s":512,"best_tokens_per_s":1024,
-		"model_flops_per_token":144536832,"model_gflops":74,"fma_peak_before_gflops":150,"fma_peak_after_gflops":146,"share":0.5,
+		"model_flops_per_token":144536832,"model_gflops":74,"fma_peak_before_gflops":150,"fma_peak_after_gflops":146,"share":0.5,"cpu_share":0.97,
 		"peak_rss_bytes":536870912,"heap_allocations_per_step":3,"heap_bytes_per_step":100}`, string(text))
 }
