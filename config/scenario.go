@@ -193,6 +193,16 @@ type Variant struct {
 	Set  map[string]string `yaml:"set"`
 }
 
+// Probe makes gradients exact fractions or losses a table, so that masks and denominators can be read off (SCENARIO §2).
+type Probe struct {
+	BiasOnly bool // every weight is zero but a trainable output bias
+	// TokenLoss replaces the cross entropy of a term (lm, mtp_1, …) by a table [rows of the microbatch][positions].
+	TokenLoss map[string][][]float64
+}
+
+// On reports whether a probe is set.
+func (p *Probe) On() bool { return p.BiasOnly || p.TokenLoss != nil }
+
 // Expect is one expectation.
 type Expect struct {
 	Quantity   string    `yaml:"quantity"`
@@ -207,6 +217,9 @@ type Expect struct {
 	Between    []float64 `yaml:"between"`
 	Finite     bool      `yaml:"finite"`
 	Refused    string    `yaml:"refused"`
+	SameAs     string    `yaml:"same_as"`  // single_rank | a file of a run's report
+	Detected   bool      `yaml:"detected"` // the comparison with the oracle fails
+	First      string    `yaml:"first"`    // with detected: the first quantity that differs
 	Line       int       `yaml:"-"`
 }
 

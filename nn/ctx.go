@@ -25,7 +25,7 @@ type Ctx[T tensor.Float] struct {
 	Obs    Observer // nil: nobody looks
 	Aux    AuxScale
 	Sums   *AuxSums
-	Mut mutation.Set // planted bugs; none in a real run
+	Mut    mutation.Set // planted bugs; none in a real run
 }
 
 // AuxScale is the weight of the auxiliary losses in the objective. It is carried with the microbatch, no global.
