@@ -34,13 +34,13 @@ func (r *Rank[T]) lmDenominator(p *pass[T], s step) denominator {
 	case r.upstream():
 		return r.averaged(p, p.loss.Count(), s)
 	}
-	return denominator{r.clamp(p.mb.Loss.Count()), float64(s.global), 1}
+	return denominator{r.clamp(p.mb.Loss.Count()), s.means(), 1}
 }
 
 // averaged is the mean of this rank's own tokens, averaged over the context-parallel ranks.
 func (r *Rank[T]) averaged(p *pass[T], local int64, s step) denominator {
 	cp := float64(p.c.Comm.Size(mesh.CP))
-	return denominator{r.clamp(local), float64(s.global) * cp, cp}
+	return denominator{r.clamp(local), s.means() * cp, cp}
 }
 
 // depthDenominator is that of depth k, whose rolled mask on this rank is local.
@@ -56,5 +56,5 @@ func (r *Rank[T]) depthDenominator(p *pass[T], s step, k int, local *nn.LossMask
 	case r.upstream():
 		return r.averaged(p, local.Count(), s)
 	}
-	return denominator{r.clamp(r.depthTokens(p.mb)[k-1]), float64(s.global), 1}
+	return denominator{r.clamp(r.depthTokens(p.mb)[k-1]), s.means(), 1}
 }

@@ -9,6 +9,12 @@ import (
 	"phalanx/train"
 )
 
+// order is what the stage tells its depths to do next.
+type order struct {
+	op  train.Op
+	end bool
+}
+
 // depthPass is one microbatch on its way through the depths.
 type depthPass[T tensor.Float] struct {
 	s    step
@@ -22,19 +28,20 @@ type depthSaved[T tensor.Float] struct {
 	saved *mtp.Saved[T]
 }
 
-// depth is program k: for every microbatch it takes the set of depth k−1, rolls it, computes, forwards the rolled
+// depth is program k, in the stage's order: for every microbatch it takes the set of depth k−1, rolls it, computes, forwards the rolled
 // set to depth k+1 and the loss's part to the stage; backward the same way.
 func (r *Rank[T]) depth(c nn.Comm, k int) {
 	arena := &tensor.Arena[T]{}
-	for i := range r.env.Scenario.Train.TrainIters {
-		n := r.newStepShape(c, i).microbatches
-		saved := make([]depthSaved[T], n)
-		for _, op := range train.Schedule(n) {
-			if op.Kind == train.ForwardOp {
-				saved[op.Microbatch] = r.depthForward(c, k, arena)
-			} else {
-				r.depthBackward(c, k, saved[op.Microbatch])
-			}
+	saved := map[int]depthSaved[T]{}
+	for {
+		switch o := c.Recv(0, portOrder).(order); {
+		case o.end:
+			return
+		case o.op.Kind == train.ForwardOp:
+			saved[o.op.Microbatch] = r.depthForward(c, k, arena)
+		default:
+			r.depthBackward(c, k, saved[o.op.Microbatch])
+			delete(saved, o.op.Microbatch)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // mutatedBatch plants the bugs of what a batch's masks say.
-func (r *Rank[T]) mutatedBatch(c nn.Comm, index, local int, mb *nn.Microbatch, phase nn.Phase) *nn.Microbatch {
+func (r *Rank[T]) mutatedBatch(c nn.Comm, index, local int, mb *nn.Microbatch) *nn.Microbatch {
 	out := *mb
 	if r.mut.Has(mutation.MaskOffByOne) {
 		out.Loss = movedMask(mb.Loss)
@@ -15,7 +15,7 @@ func (r *Rank[T]) mutatedBatch(c nn.Comm, index, local int, mb *nn.Microbatch, p
 	if r.mut.Has(mutation.MaskByPadID) {
 		out.Loss = maskByID(mb, int32(r.env.Scenario.Dataset.PadToken))
 	}
-	if r.mut.Has(mutation.MaskWrongReplica) && phase != nn.Eval && c.Size(mesh.DP) > 1 {
+	if r.mut.Has(mutation.MaskWrongReplica) && c.Size(mesh.DP) > 1 {
 		out.Pad = r.env.Train.Microbatch(index, local).Pad // that of the first replica
 	}
 	return &out

@@ -44,18 +44,20 @@ type ShardView struct {
 
 // Rank is everything one rank holds.
 type Rank[T tensor.Float] struct {
-	env    Env
-	cfg    *config.Model
-	params *nn.Params[T]
-	tables tables[T]
-	embed  nn.Embedding[T]
-	layers []*nn.Block[T]
-	norm   nn.RMSNorm[T]
-	depths []*mtp.Depth[T]
-	adam   *train.Adam[T]
-	lr     train.LR
-	mut    mutation.Set
-	arena  tensor.Arena[T] // of the stage program
+	env       Env
+	cfg       *config.Model
+	params    *nn.Params[T]
+	tables    tables[T]
+	embed     nn.Embedding[T]
+	layers    []*nn.Block[T]
+	norm      nn.RMSNorm[T]
+	depths    []*mtp.Depth[T]
+	adam      *train.Adam[T]
+	lr        train.LR
+	mut       mutation.Set
+	probe     probe[T]
+	notFinite map[int]bool    // microbatches of the step whose loss is not a number
+	arena     tensor.Arena[T] // of the stage program
 }
 
 // Programs are the straight-line programs of one rank: index 0 is the stage, k is MTP depth k.
@@ -86,7 +88,7 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 		return nil, err
 	}
 	b := newBuilder[T](s, env.Rank)
-	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params, mut: mut}
+	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params, mut: mut, notFinite: map[int]bool{}}
 	r.tables = b.tables()
 	r.embed = nn.Embedding[T]{Table: r.tables.embed}
 	for i := range r.cfg.NumLayers {
@@ -96,6 +98,7 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	for k := range r.cfg.MTPNumLayers {
 		r.depths = append(r.depths, r.declareDepth(b, k))
 	}
+	r.declareProbe(b)
 	b.params.Build()
 	for _, f := range b.build {
 		f()
@@ -107,7 +110,11 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	}
 	r.adam = train.NewAdam(s.Optimizer, b.params)
 	r.lr = train.NewLR(s.Optimizer, s.Scheduler, s.Train.TrainIters)
-	return r, r.initialise()
+	if err := r.initialise(); err != nil {
+		return nil, err
+	}
+	r.startProbe()
+	return r, nil
 }
 
 // declareDepth declares depth k+1. A repeated layer has one set of parameters, of the first depth.
@@ -150,17 +157,21 @@ func (r *Rank[T]) showShards(c nn.Comm, what string, step int, of func(*nn.Param
 	if r.env.Shards == nil {
 		return
 	}
-	coord := r.env.Scenario.Sizes().Coord(r.env.Rank)
 	views := make([]ShardView, 0, len(r.params.List))
 	for _, p := range r.params.List {
-		v := ShardView{Spec: &p.Spec, TPRank: coord.TP, DPRank: coord.DP}
-		switch x := any(of(p)).(type) {
-		case []float32:
-			v.F32 = x
-		case []float64:
-			v.F64 = x
-		}
-		views = append(views, v)
+		views = append(views, r.shardView(&p.Spec, of(p)))
 	}
 	r.env.Shards(what, step, views)
+}
+
+func (r *Rank[T]) shardView(spec *nn.Spec, x []T) ShardView {
+	coord := r.env.Scenario.Sizes().Coord(r.env.Rank)
+	v := ShardView{Spec: spec, TPRank: coord.TP, DPRank: coord.DP}
+	switch x := any(x).(type) {
+	case []float32:
+		v.F32 = x
+	case []float64:
+		v.F64 = x
+	}
+	return v
 }

@@ -14,6 +14,7 @@ import (
 
 // Names of the values that programs of a rank hand to each other.
 const (
+	portOrder  = "order"  // stage → depth k: the next pass, in the stage's order
 	portInputs = "inputs" // trunk → depth 1 → depth 2 …: mtp.Inputs with its pass
 	portHead   = "head"   // depth k → stage: mtp.ToHead
 	portGrad   = "grad"   // stage → depth k: gradient of h_k from its loss
@@ -27,7 +28,12 @@ type step struct {
 	first        int     // index of its first microbatch in the whole step
 	global       int     // of the whole step
 	tokens       []int64 // per-token loss: counted tokens of the whole step, LM then depths; else nil
+	// dropped are microbatches of the whole step that count nowhere (train.skip_nan_microbatches).
+	dropped map[int]bool
 }
+
+// means is the number of microbatches that count.
+func (s step) means() float64 { return float64(max(s.global-len(s.dropped), 1)) }
 
 // pass is one microbatch on its way through the stage.
 type pass[T tensor.Float] struct {
@@ -55,20 +61,18 @@ func (r *Rank[T]) stage(c nn.Comm) {
 			r.showShards(c, "weights", i+1, func(p *nn.Param[T]) []T { return p.Data })
 		}
 	}
+	for k := range r.depths {
+		c.Send(nn.Program(k+1), portOrder, order{end: true})
+	}
 	r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
 }
 
-// newStepShape is which microbatches are this rank's: contiguous runs of the step's, in data-parallel order.
-func (r *Rank[T]) newStepShape(c nn.Comm, i int) step {
+// newStep knows which microbatches are this rank's: contiguous runs of the step's, in data-parallel order.
+func (r *Rank[T]) newStep(c nn.Comm, i int, dropped map[int]bool) step {
 	t := r.env.Scenario.Train
-	s := step{index: i, global: t.GlobalBatchSize / t.MicroBatchSize}
+	s := step{index: i, global: t.GlobalBatchSize / t.MicroBatchSize, dropped: dropped}
 	s.microbatches = s.global / c.Size(mesh.DP)
 	s.first = c.Rank(mesh.DP) * s.microbatches
-	return s
-}
-
-func (r *Rank[T]) newStep(c nn.Comm, i int) step {
-	s := r.newStepShape(c, i)
 	if r.cfg.CalculatePerTokenLoss {
 		s.tokens = r.countTokens(c, s)
 	}
@@ -79,7 +83,10 @@ func (r *Rank[T]) newStep(c nn.Comm, i int) step {
 func (r *Rank[T]) countTokens(c nn.Comm, s step) []int64 {
 	n := make([]int64, 1+len(r.depths))
 	for m := range s.microbatches {
-		mb := r.env.Train.Microbatch(s.index, s.first+m)
+		if s.dropped[s.first+m] && !r.mut.Has(mutation.SkippedTokensCounted) {
+			continue
+		}
+		mb := r.batch(c, s, m)
 		n[0] += mb.Loss.Count()
 		for k, tokens := range r.depthTokens(mb) {
 			n[k+1] += tokens
@@ -87,6 +94,15 @@ func (r *Rank[T]) countTokens(c nn.Comm, s step) []int64 {
 	}
 	nn.AllReduceInto(c, mesh.DP, nn.TagTokenCounts, nn.Site{Step: s.index, Phase: nn.Update, Layer: -1}, nn.Sum, n)
 	return n
+}
+
+// batch is this rank's microbatch m of a step.
+func (r *Rank[T]) batch(c nn.Comm, s step, m int) *nn.Microbatch {
+	mb := r.env.Train.Microbatch(s.index, s.first+m)
+	if r.mut != 0 {
+		return r.mutatedBatch(c, s.index, m, mb)
+	}
+	return mb
 }
 
 // depthTokens counts the labels that each depth counts of a whole microbatch, whatever the layout.
@@ -113,27 +129,73 @@ func (r *Rank[T]) depthMask(mb *nn.Microbatch) *nn.LossMask {
 
 // trainStep is one optimizer step.
 func (r *Rank[T]) trainStep(c nn.Comm, i int) {
-	s := r.newStep(c, i)
-	r.params.ZeroGrads()
 	done := messages.StepDone{Rank: r.env.Rank, Step: i, LR: r.lr.At(i)}
-	passes := make([]*pass[T], s.microbatches)
-	for _, op := range train.Schedule(s.microbatches) {
-		switch op.Kind {
-		case train.ForwardOp:
-			passes[op.Microbatch] = r.forward(c, s, op.Microbatch, &done.Sums)
-		case train.BackwardOp:
-			r.backward(passes[op.Microbatch])
-			r.addAux(c, passes[op.Microbatch], &done.Sums)
-			passes[op.Microbatch] = nil
-		}
+	s := r.newStep(c, i, nil)
+	done.Sums = r.passes(c, s)
+	if r.env.Scenario.Train.SkipNaNMicrobatches {
+		done.Sums = r.withoutNaN(c, &s, done.Sums)
 	}
 	done.GradNorm = r.update(c, i, done.LR)
 	r.env.Emit(done)
 }
 
+// passes runs every microbatch forward and backward, in the order of the schedule; depths follow the same order.
+func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
+	var sums messages.Sums
+	r.params.ZeroGrads()
+	r.probe.reset()
+	running := make([]*pass[T], s.microbatches)
+	for _, op := range train.Schedule(s.microbatches) {
+		if s.dropped[s.first+op.Microbatch] {
+			continue
+		}
+		for k := range r.depths {
+			c.Send(nn.Program(k+1), portOrder, order{op: op})
+		}
+		switch op.Kind {
+		case train.ForwardOp:
+			running[op.Microbatch] = r.forward(c, s, op.Microbatch, &sums)
+		case train.BackwardOp:
+			r.backward(running[op.Microbatch])
+			r.addAux(c, running[op.Microbatch], &sums)
+			running[op.Microbatch] = nil
+		}
+	}
+	return sums
+}
+
+// withoutNaN drops microbatches whose losses are not finite and runs the step again without them, so that they are in
+// no sum, no count and no gradient. All ranks decide alike: the flags are combined over the job.
+func (r *Rank[T]) withoutNaN(c nn.Comm, s *step, sums messages.Sums) messages.Sums {
+	for {
+		flags := make([]uint8, s.global)
+		for m, bad := range r.notFinite {
+			if bad {
+				flags[s.first+m] = 1
+			}
+		}
+		site := nn.Site{Step: s.index, Phase: nn.Update, Layer: -1}
+		for _, axis := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP} {
+			nn.AllReduceInto(c, axis, nn.TagFlags, site, nn.Max, flags)
+		}
+		dropped := map[int]bool{}
+		for j, f := range flags {
+			if f != 0 || s.dropped[j] {
+				dropped[j] = true
+			}
+		}
+		if len(dropped) == len(s.dropped) {
+			return sums
+		}
+		*s = r.newStep(c, s.index, dropped)
+		sums = r.passes(c, *s)
+	}
+}
+
 // update reduces gradients, clips and steps; it returns the norm before clipping.
 func (r *Rank[T]) update(c nn.Comm, i int, lr float64) float64 {
 	site := nn.Site{Step: i, Phase: nn.Update, Layer: -1}
+	r.showProbe(c, site)
 	train.ReduceGrads(c, site, r.params, r.mut)
 	norms := train.GradNorms(c, site, r.params, r.mut)
 	if r.env.Observer != nil {
@@ -157,7 +219,6 @@ func (r *Rank[T]) newPass(c nn.Comm, index, local int, mb *nn.Microbatch, phase 
 		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}, Mut: r.mut}
 	if r.mut != 0 {
 		ctx.Rolls = ctx.Frame.RollFrame(mb.Docs)
-		mb = r.mutatedBatch(c, index, local, mb, phase)
 	}
 	p := &pass[T]{c: ctx, mb: mb}
 	p.cut()
@@ -197,8 +258,9 @@ func localEmbeddings[T tensor.Float](f *nn.Frame, whole []float64) mtp.Embedding
 
 // forward runs the trunk, starts the depths, and runs every loss with its backward into the hidden states.
 func (r *Rank[T]) forward(c nn.Comm, s step, m int, sums *messages.Sums) *pass[T] {
-	p := r.newPass(c, s.index, m, r.env.Train.Microbatch(s.index, s.first+m), nn.Forward)
-	p.c.Obs, p.c.Sums, p.c.Aux.Gradient = r.env.Observer, &p.aux, 1/float64(s.global)
+	p := r.newPass(c, s.index, m, r.batch(c, s, m), nn.Forward)
+	p.c.Obs, p.c.Sums, p.c.Aux.Gradient = r.env.Observer, &p.aux, 1/s.means()
+	r.notFinite[m] = false
 	h := r.trunk(p)
 	if len(r.depths) > 0 {
 		p.c.Comm.Send(1, portInputs, depthPass[T]{s: s, pass: p, in: mtp.Inputs[T]{Hidden: h, IDs: p.ids,
@@ -239,14 +301,30 @@ func (r *Rank[T]) embedded(p *pass[T]) tensor.Mat[T] {
 	return nn.GivenEmbeddings(p.c, p.embeddings)
 }
 
-func (r *Rank[T]) head(grad []T) nn.Head[T] { return nn.Head[T]{Table: r.tables.head, Grad: grad} }
+// head is the output layer as one loss term uses it: 0 is the LM, k is depth k.
+func (r *Rank[T]) head(grad []T, term int) nn.Head[T] {
+	h := nn.Head[T]{Table: r.tables.head, Grad: grad}
+	if r.probe.bias != nil {
+		h.Bias, h.BiasGrad = r.probe.bias, r.probe.grads[term]
+	}
+	return h
+}
+
+// note remembers microbatches whose loss is not a number.
+func (r *Rank[T]) note(p *pass[T], loss float64) {
+	if loss-loss != 0 {
+		r.notFinite[p.c.Site.Microbatch] = true
+	}
+}
 
 // lmLoss is the loss of h_0; it returns the gradient of h_0.
 func (r *Rank[T]) lmLoss(p *pass[T], s step, h tensor.Mat[T], sums *messages.Sums) tensor.Mat[T] {
 	ctx := p.c.At(-1, "lm")
-	head := r.head(r.tables.headGrad())
+	head := r.head(r.tables.headGrad(), 0)
 	n := r.lmDenominator(p, s)
-	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss, Grad: true, Weight: 1 / n.tokens / n.means})
+	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss, Grad: true, Weight: 1 / n.tokens / n.means,
+		Table: r.probeTable(p, s, 0)})
+	r.note(p, out.LossSum)
 	if ctx.TPRank() == 0 {
 		sums.LMLoss += out.LossSum
 		sums.LMTokens += out.Tokens
@@ -261,13 +339,14 @@ func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
 	in := p.c.Comm.Recv(nn.Program(k), portHead).(mtp.ToHead[T])
 	ctx := p.c.At(-1, fmt.Sprintf("mtp.%d", k))
 	ctx.Site.Depth = k
-	head := r.head(r.tables.headGrad())
+	head := r.head(r.tables.headGrad(), k)
 	if r.cfg.MTPDetachHeads && !r.mut.Has(mutation.HeadNotDetached) {
 		head.Grad = nil
 	}
 	n := r.depthDenominator(p, s, k, in.Loss)
 	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: in.Hidden, Labels: in.Labels, Loss: in.Loss, Grad: true,
-		Weight: mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), n.tokens, n.means)})
+		Weight: mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), n.tokens, n.means), Table: r.probeTable(p, s, k)})
+	r.note(p, out.LossSum)
 	p.c.Comm.Send(nn.Program(k), portGrad, out.DHidden)
 	ctx.ObserveCounts("tokens", []float64{float64(out.Tokens)}, ctx.Frame.Layout())
 	ctx.ObserveNumber("loss_sum", out.LossSum, ctx.Frame.Layout())
@@ -337,7 +416,7 @@ func (r *Rank[T]) eval(c nn.Comm, after int) {
 			mb := r.env.Validation.Microbatch(i, c.Rank(mesh.DP)*n+m)
 			p := r.newPass(c, after, m, mb, nn.Eval)
 			h := r.trunk(p)
-			head := r.head(nil)
+			head := nn.Head[T]{Table: r.tables.head}
 			out := head.Loss(p.c, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss})
 			if c.Rank(mesh.TP) == 0 {
 				done.Sums.LMLoss += out.LossSum

@@ -14,6 +14,9 @@ const headRows = 256
 type Head[T tensor.Float] struct {
 	Table *Param[T]
 	Grad  []T // accumulator of this use of the table; nil: the table learns nothing here
+	// Bias is added to the logits, in a probe; BiasGrad gathers its gradient.
+	Bias     *Param[T]
+	BiasGrad []T
 }
 
 // HeadInput is one loss: what to predict, which labels count, and how much a token weighs.
@@ -21,8 +24,9 @@ type HeadInput[T tensor.Float] struct {
 	Hidden tensor.Mat[T] // [local rows, H]
 	Labels []int32       // [B, S]
 	Loss   *LossMask
-	Weight float64 // gradient weight of one counted token; the loss sums below are unweighted
-	Grad   bool    // compute gradients
+	Weight float64   // gradient weight of one counted token; the loss sums below are unweighted
+	Grad   bool      // compute gradients
+	Table  []float64 // takes the place of the cross entropies, [B, L]; nil: none
 }
 
 // HeadOutput is one loss. LossSum and Tokens are the same on every tensor-parallel rank.
@@ -52,6 +56,11 @@ func (h *Head[T]) Loss(c *Ctx[T], in HeadInput[T]) HeadOutput[T] {
 		}
 		c.Arena.Release(mark)
 	}
+	if in.Table != nil {
+		for r := range ce {
+			ce[r] = in.Table[r%c.B*c.L()+r/c.B]
+		}
+	}
 	for r, v := range ce {
 		if w := in.Loss.At(r%c.B, r/c.B); w != 0 {
 			out.LossSum += float64(w) * v
@@ -66,7 +75,13 @@ func (h *Head[T]) Loss(c *Ctx[T], in HeadInput[T]) HeadOutput[T] {
 
 func (h *Head[T]) logits(c *Ctx[T], x tensor.Mat[T]) tensor.Mat[T] {
 	v := h.Table.Shape[0] / h.Table.Shard.Parts
-	return Weights[T]{Out: v, In: x.Cols, W: h.Table.Data}.Forward(c.Arena, x)
+	y := Weights[T]{Out: v, In: x.Cols, W: h.Table.Data}.Forward(c.Arena, x)
+	if h.Bias != nil {
+		for r := range y.Rows {
+			kernel.AddInto(y.Row(r), h.Bias.Data)
+		}
+	}
+	return y
 }
 
 // rowSoftmax is what a row's gradient needs: exp(l − max)/sum are its probabilities.
@@ -123,6 +138,11 @@ func (h *Head[T]) chunkGrad(c *Ctx[T], logits tensor.Mat[T], sm rowSoftmax[T], i
 			}
 		}
 	})
+	if h.BiasGrad != nil {
+		for r := range logits.Rows {
+			kernel.AddInto(h.BiasGrad, logits.Row(r))
+		}
+	}
 	to := from + logits.Rows
 	w := Weights[T]{Out: logits.Cols, In: whole.Cols, W: h.Table.Data, G: h.Grad}
 	dx := dwhole.Slice(from, to)
