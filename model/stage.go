@@ -261,6 +261,7 @@ func (r *Rank[T]) forward(c nn.Comm, s step, m int, sums *messages.Sums) *pass[T
 	p := r.newPass(c, s.index, m, r.batch(c, s, m), nn.Forward)
 	p.c.Obs, p.c.Sums, p.c.Aux.Gradient = r.env.Observer, &p.aux, 1/s.means()
 	r.notFinite[m] = false
+	p.observeBatch()
 	h := r.trunk(p)
 	if len(r.depths) > 0 {
 		p.c.Comm.Send(1, portInputs, depthPass[T]{s: s, pass: p, in: mtp.Inputs[T]{Hidden: h, IDs: p.ids,
@@ -275,6 +276,20 @@ func (r *Rank[T]) forward(c nn.Comm, s step, m int, sums *messages.Sums) *pass[T
 		sums.Tokens += int64(p.mb.B * p.mb.S)
 	}
 	return p
+}
+
+// observeBatch shows what the trunk and the LM loss see.
+func (p *pass[T]) observeBatch() {
+	c, all := p.c.At(-1, "batch"), p.c.Frame.Layout()
+	c.ObserveBatch("input_ids", nn.Float64s(p.ids), all, true)
+	c.ObserveBatch("position_ids", nn.Float64s(p.positions), all, true)
+	c.ObserveBatch("labels", nn.Float64s(p.labels), all, true)
+	if c.Wants("loss_mask") {
+		c.ObserveBatch("loss_mask", nn.Float64s(weights(p.loss)), all, true)
+	}
+	if c.Pad != nil {
+		c.ObserveBatch("padding_mask", nn.Bools(c.Pad.Pad), c.Pad.Layout, true)
+	}
 }
 
 // trunk is the embedding, the decoder layers and the final norm: h_0.
@@ -330,6 +345,7 @@ func (r *Rank[T]) lmLoss(p *pass[T], s step, h tensor.Mat[T], sums *messages.Sum
 		sums.LMTokens += out.Tokens
 	}
 	ctx.ObserveCounts("tokens", []float64{float64(out.Tokens)}, ctx.Frame.Layout())
+	ctx.ObserveNumber("token_weight", 1/n.tokens/n.means, nn.Full)
 	ctx.ObserveNumber("loss_sum", out.LossSum, ctx.Frame.Layout())
 	return out.DHidden
 }
@@ -349,6 +365,7 @@ func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
 	r.note(p, out.LossSum)
 	p.c.Comm.Send(nn.Program(k), portGrad, out.DHidden)
 	ctx.ObserveCounts("tokens", []float64{float64(out.Tokens)}, ctx.Frame.Layout())
+	ctx.ObserveNumber("token_weight", mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), n.tokens, n.means), nn.Full)
 	ctx.ObserveNumber("loss_sum", out.LossSum, ctx.Frame.Layout())
 	if ctx.TPRank() != 0 {
 		return
