@@ -67,7 +67,7 @@ func (g *graph) ends() []string {
 	for i, t := range roots {
 		lines[i] = g.at[first[t]].waits(t)
 		if others[t] > 0 {
-			lines[i] += fmt.Sprintf(", as %d more do", others[t])
+			lines[i] += fmt.Sprintf(" (and %d more)", others[t])
 		}
 		lines[i] += "; " + g.excuse(t)
 	}
@@ -81,9 +81,9 @@ func (g *graph) excuse(t node) string {
 	case !known:
 		return fmt.Sprintf("nothing is known of %s", t)
 	case s.State == Finished:
-		return fmt.Sprintf("%s has finished its program %s", t, last(s.Site))
+		return fmt.Sprintf("%s has finished its program (%s)", t, Reached(s.Site))
 	case s.State == Running:
-		return fmt.Sprintf("%s is computing %s", t, last(s.Site))
+		return fmt.Sprintf("%s is computing (%s)", t, Reached(s.Site))
 	}
 	return fmt.Sprintf("%s has all it needs and must go on", t)
 }

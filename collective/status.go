@@ -47,12 +47,12 @@ func (s Status) String() string {
 	return fmt.Sprintf("%s is %s after %d operations", n, s.State, s.Progress)
 }
 
-// last is in words how far a program has come.
-func last(s nn.Site) string {
+// Reached is in words how far a program has come, s being the site of its last operation.
+func Reached(s nn.Site) string {
 	if s.Phase == 0 {
-		return "(before its first collective)"
+		return "before its first collective"
 	}
-	return fmt.Sprintf("(last collective at %s)", s)
+	return fmt.Sprintf("last collective at %s", s)
 }
 
 // Status is where the program stands. While a turn runs it must not be asked for.
@@ -103,7 +103,7 @@ func (s Status) waitsFor() []node {
 func (s Status) waits(target node) string {
 	n := node{s.Rank, s.Program}
 	if s.State == InReceive {
-		return fmt.Sprintf("%s waits for %q of its program %s %s", n, s.Name, ProgramName(s.From), last(s.Site))
+		return fmt.Sprintf("%s waits for %q of its program %s (%s)", n, s.Name, ProgramName(s.From), Reached(s.Site))
 	}
 	return fmt.Sprintf("%s waits in %s (%s) for %s", n, s.Op, s.Site, target)
 }

@@ -103,6 +103,9 @@ func (s *Scenario) deriveDataset(given func(key string) bool) {
 	if d.Kind == "jsonl" && d.PadTo == "" {
 		d.PadTo = "seq_length"
 	}
+	if d.Packed && d.PadToMultiple == 0 && !given("dataset.pad_to_multiple") {
+		d.PadToMultiple = 1
+	}
 	if d.LossMask == "" && d.Kind != "" && d.Kind != "reference" {
 		d.LossMask = "present"
 	}
@@ -113,7 +116,7 @@ func (s *Scenario) deriveDataset(given func(key string) bool) {
 
 func (d *Dataset) defaultPaddingMask() string {
 	switch {
-	case d.Kind == "rows", d.Kind == "jsonl", d.Kind == "synthetic" && d.MinValid > 0:
+	case d.Kind == "rows", d.Kind == "jsonl", d.Kind == "synthetic" && (d.MinValid > 0 || d.Packed):
 		return "present"
 	case d.Kind == "text", d.Kind == "synthetic":
 		return "absent"
@@ -136,12 +139,21 @@ func (d *Dataset) explicitTokens() bool {
 	return slices.ContainsFunc(d.Rows, func(r Row) bool { return r.Tokens != nil || r.Labels != nil })
 }
 
-// length is the number of tokens a row has.
+// length is the number of positions of a row.
 func (r *Row) length() int {
-	if r.Valid != nil && r.Tokens == nil {
+	docs, _ := r.Layout()
+	switch {
+	case r.Tokens != nil:
+		return len(r.Tokens)
+	case docs != nil:
+		_, n := extent(docs)
+		return n
+	case r.Valid != nil:
 		return *r.Valid
+	case r.Packed():
+		return 1 // the lists are wrong, and will be told: not that seq_length is missing
 	}
-	return len(r.Tokens)
+	return 0
 }
 
 // product multiplies sizes; it stops at the greatest int instead of overflowing. A negative size counts as 0.

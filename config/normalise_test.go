@@ -88,6 +88,7 @@ dataset:
   loss_mask: present
   shuffle: false
   min_valid: 0
+  packed: false
 tokenizer:
   kind: byte
 rng:
@@ -210,10 +211,13 @@ func drawDataset(t *rapid.T, put func(format string, args ...any), seq int) {
 		list := func(name string, low, high int) string {
 			return strings.ReplaceAll(fmt.Sprint(rapid.SliceOfN(rapid.IntRange(low, high), n, n).Draw(t, name)), " ", ", ")
 		}
-		put("dataset: {kind: rows, seq_length: %d, rows: [{valid: %d}, {tokens: %s, labels: %s, padding_mask: %s}, {valid: %d, answer: [0, %d]}]}",
-			seq, rapid.IntRange(0, seq).Draw(t, "valid"), list("ids", 0, 63), list("labels", 0, 63), list("mask", 0, 1), n, n)
+		put("dataset: {kind: rows, seq_length: %d, rows: [{valid: %d}, {tokens: %s, labels: %s, padding_mask: %s}, {valid: %d, answer: [0, %d]}, %s], embeddings: %s}",
+			seq, rapid.IntRange(0, seq).Draw(t, "valid"), list("ids", 0, 63), list("labels", 0, 63), list("mask", 0, 1), n, n,
+			rapid.SampledFrom([]string{"{documents: [1, 0, 2]}", "{documents: [1, 2], documents_padded: [2, 2], position_ids: [3, 0, 1, 2]}",
+				"{cu_seqlens: [0, 1, 1, 3], cu_seqlens_padded: [0, 2, 2, 4]}"}).Draw(t, "documents"),
+			rapid.SampledFrom([]string{"precomputed", "null"}).Draw(t, "embeddings"))
 	case "synthetic":
-		put("dataset: {kind: synthetic, seq_length: %d, min_valid: %d}", seq, rapid.IntRange(0, seq).Draw(t, "min valid"))
+		put("dataset: {kind: synthetic, seq_length: %d, min_valid: %d, packed: %v}", seq, rapid.IntRange(0, seq).Draw(t, "min valid"), rapid.Bool().Draw(t, "packed"))
 	case "reference":
 		put("dataset: {kind: reference, path: case.json}")
 	default:

@@ -23,9 +23,7 @@ var refusals = []refusal{
 	{key: "expect.*.same_as", now: oneComparison},
 	{key: "expect.*.detected", now: oneComparison},
 	{key: "expect.*.restarts", now: oneComparison},
-	{key: "dataset.embeddings", now: "token ids through the embedding table"},
-	{key: "dataset.rows.*.documents", now: "one document a row"},
-	{key: "dataset.rows.*.embeddings", now: "token ids through the embedding table"},
+	{key: "dataset.rows.*.embeddings", now: "dataset.embeddings: precomputed, for all rows"},
 	{key: "model.moe_seq_aux_per_row", now: "moe_router_load_balancing_type aux_loss or none"},
 
 	{key: "recovery.snapshot_every", now: recoveryNow},

@@ -9,10 +9,10 @@ import (
 
 // kindKeys are the keys of the dataset section that each kind takes beside kind itself.
 var kindKeys = map[string][]string{
-	"rows":      {"seq_length", "rows", "pad_token", "padding_mask", "loss_mask"},
-	"synthetic": {"seq_length", "min_valid", "pad_token", "padding_mask", "loss_mask"},
+	"rows":      {"seq_length", "rows", "embeddings", "pad_token", "padding_mask", "loss_mask"},
+	"synthetic": {"seq_length", "min_valid", "packed", "pad_to_multiple", "embeddings", "pad_token", "padding_mask", "loss_mask"},
 	"text":      {"seq_length", "paths", "validation_share", "shuffle", "padding_mask", "loss_mask"},
-	"jsonl": {"seq_length", "paths", "validation_share", "shuffle", "pad_to", "pad_token", "answer_only_loss",
+	"jsonl": {"seq_length", "paths", "validation_share", "shuffle", "packed", "pad_to_multiple", "pad_to", "pad_token", "answer_only_loss",
 		"padding_mask", "loss_mask"},
 	"reference": {"seq_length", "path"},
 }
@@ -41,6 +41,7 @@ func (c *checker) dataset() {
 	if v := m.PaddedVocabSize; v > 0 && d.PadToken >= v {
 		c.fail("dataset.pad_token", fmt.Sprintf("%d is not in the vocabulary of padded_vocab_size %d; nearest legal: %d", d.PadToken, v, v-1), "model.padded_vocab_size")
 	}
+	c.packing()
 	if d.MinValid > d.SeqLength && d.Kind == "synthetic" {
 		c.fail("dataset.min_valid", fmt.Sprintf("%d is more than seq_length %d; nearest legal: %d", d.MinValid, d.SeqLength, d.SeqLength), "dataset.seq_length")
 	}
@@ -63,7 +64,7 @@ func (c *checker) kind() {
 	set := map[string]bool{
 		"paths": d.Paths != nil, "path": d.Path != "", "rows": d.Rows != nil, "validation_share": d.ValidationShare != 0, "pad_to": d.PadTo != "",
 		"pad_token": d.PadToken != 0, "answer_only_loss": d.AnswerOnlyLoss, "padding_mask": d.PaddingMask != "", "loss_mask": d.LossMask != "",
-		"shuffle": d.Shuffle, "min_valid": d.MinValid != 0,
+		"shuffle": d.Shuffle, "min_valid": d.MinValid != 0, "packed": d.Packed, "pad_to_multiple": d.PadToMultiple != 0, "embeddings": d.Embeddings != "",
 	}
 	for _, key := range sectionKeys("dataset") {
 		if set[key] && !slices.Contains(kindKeys[d.Kind], key) {
@@ -81,19 +82,44 @@ func (c *checker) kind() {
 	}
 }
 
+// packing holds the rules of packed rows that are not written out.
+func (c *checker) packing() {
+	d := &c.s.Dataset
+	const length, multiple, valid = "dataset.seq_length", "dataset.pad_to_multiple", "dataset.min_valid"
+	switch n := d.PadToMultiple; {
+	case n == 0 || d.Kind != "synthetic" && d.Kind != "jsonl":
+	case !d.Packed:
+		c.fail(multiple, "is given without packed: true, and pads packed documents; set dataset.packed: true or remove it", "dataset.packed")
+	case n > d.SeqLength:
+		c.fail(multiple, fmt.Sprintf("%d is more than seq_length %d, so that no document has a place; nearest legal: %d", n, d.SeqLength, d.SeqLength), length)
+	case d.MinValid > d.SeqLength-d.SeqLength%n:
+		most := d.SeqLength - d.SeqLength%n
+		c.fail(valid, fmt.Sprintf("%d is more than the longest place in a row, %d (seq_length %d, pad_to_multiple %d); nearest legal: %d",
+			d.MinValid, most, d.SeqLength, n, most), length, multiple)
+	}
+}
+
 // row holds the rules of one explicit row.
 func (c *checker) row(i int) {
 	d := &c.s.Dataset
 	r, at := &d.Rows[i], fmt.Sprintf("dataset.rows.%d", i)
+	if !c.layoutLists(at) {
+		return
+	}
 	switch {
-	case r.Valid == nil && r.Tokens == nil:
-		c.fail(at, "has neither valid nor tokens; give valid (a length, tokens are synthetic) or tokens", at+".valid", at+".tokens")
+	case r.Valid == nil && r.Tokens == nil && !r.Packed():
+		c.fail(at, "has neither valid nor tokens; give valid (a length, tokens are synthetic), tokens, or documents", at+".valid", at+".tokens")
 		return
 	case r.Valid != nil && r.Tokens != nil:
 		c.fail(at+".tokens", "is given beside valid; give valid (a length, tokens are synthetic) or tokens", at+".valid")
 		return
 	}
+	if _, f := r.Layout(); f != nil {
+		c.fail(at+"."+f.Key, f.Message)
+		return
+	}
 	c.rowLengths(r, at)
+	c.rowValues(at+".position_ids", r.PositionIDs, c.position)
 	c.rowValues(at+".tokens", r.Tokens, c.token)
 	c.rowValues(at+".labels", r.Labels, c.label)
 	if i := slices.Index(r.Labels, ignoreLabel); i >= 0 && d.LossMask == "absent" {
@@ -110,18 +136,34 @@ func (c *checker) row(i int) {
 	c.answer(r, at)
 }
 
+// layoutLists reports whether the lists that lay out a row, if any, say something.
+func (c *checker) layoutLists(at string) bool {
+	for _, key := range []string{"documents", "documents_padded", "cu_seqlens", "cu_seqlens_padded"} {
+		if m, given := c.marks[at+"."+key]; given && m.value.kind == list && len(m.value.items) == 0 {
+			c.fail(at+"."+key, "found an empty list, expected a length for each document; remove the key for a row that is one document")
+		}
+		if !c.ok(at + "." + key) {
+			return false
+		}
+	}
+	return true
+}
+
 // rowLengths checks the length of a row against seq_length and of its lists against the row.
 func (c *checker) rowLengths(r *Row, at string) {
-	n, from := r.length(), at+".tokens"
-	if r.Valid != nil {
+	n, from, unit := r.length(), at+".tokens", "token"
+	switch {
+	case r.Tokens == nil && r.Packed():
+		from, unit = at+"."+r.LayoutKey(), "position"
+	case r.Valid != nil:
 		from = at + ".valid"
 	}
 	if limit := c.s.Dataset.SeqLength; n > limit {
-		c.fail(from, fmt.Sprintf("the row has %d tokens, expected at most seq_length %d", n, limit), "dataset.seq_length")
+		c.fail(from, fmt.Sprintf("the row has %d %ss, expected at most seq_length %d", n, unit, limit), "dataset.seq_length")
 	}
-	for name, values := range map[string][]int{"labels": r.Labels, "loss_mask": r.LossMask, "padding_mask": r.PaddingMask} {
+	for name, values := range map[string][]int{"labels": r.Labels, "loss_mask": r.LossMask, "padding_mask": r.PaddingMask, "position_ids": r.PositionIDs} {
 		if values != nil && len(values) != n {
-			c.fail(at+"."+name, fmt.Sprintf("has length %d, expected %d, one entry for each token of the row", len(values), n), from)
+			c.fail(at+"."+name, fmt.Sprintf("has length %d, expected %d, one entry for each %s of the row", len(values), n, unit), from)
 		}
 	}
 }
@@ -167,6 +209,14 @@ func (c *checker) label(v int) string {
 	}
 	n := c.s.Model.PaddedVocabSize
 	return fmt.Sprintf("found label %d, expected one from 0 to %d (padded_vocab_size %d), or %d to count in no loss", v, n-1, n, ignoreLabel)
+}
+
+func (c *checker) position(v int) string {
+	n := c.s.Dataset.SeqLength
+	if n == 0 || !c.ok("dataset.seq_length") || v >= 0 && v < n {
+		return ""
+	}
+	return fmt.Sprintf("found position %d, expected one from 0 to %d (seq_length %d)", v, n-1, n)
 }
 
 func bit(v int) string {

@@ -131,9 +131,16 @@ type Dataset struct {
 	Shuffle  bool   `yaml:"shuffle"` // text, jsonl: sample order is f(seed, epoch); default true
 	// MinValid (synthetic): rows are valid up to a length drawn from [min_valid, seq_length]; 0: all full.
 	MinValid int `yaml:"min_valid"`
+	// Packed (synthetic, jsonl): a row holds several documents behind each other, and nothing crosses from one to the next.
+	Packed bool `yaml:"packed"`
+	// PadToMultiple (packed): every document's place has a length that is a multiple of this.
+	PadToMultiple int `yaml:"pad_to_multiple"`
+	// Embeddings (rows, synthetic): precomputed, seeded vectors in place of the embedding table's; empty: tokens are looked up.
+	Embeddings string `yaml:"embeddings"`
 }
 
-// Row is one explicit row. Give valid (a length, tokens are synthetic) or tokens.
+// Row is one explicit row. Give valid (a length, tokens are synthetic), tokens, or documents alone (synthetic too). The
+// other lists have one entry for each position: for each token, or for each place of the documents.
 type Row struct {
 	Valid       *int    `yaml:"valid"`
 	Tokens      []int   `yaml:"tokens"`
@@ -141,6 +148,13 @@ type Row struct {
 	LossMask    []int   `yaml:"loss_mask"`
 	PaddingMask []int   `yaml:"padding_mask"`
 	Answer      *[2]int `yaml:"answer"` // label positions [from, to) that count in the loss, the rest do not
+	// Documents are the lengths of the documents of a packed row, DocumentsPadded those of their places; Layout puts them
+	// together. CuSeqlens and CuSeqlensPadded are Megatron's spelling: 0 and where each one ends.
+	Documents       []int `yaml:"documents"`
+	DocumentsPadded []int `yaml:"documents_padded"`
+	CuSeqlens       []int `yaml:"cu_seqlens"`
+	CuSeqlensPadded []int `yaml:"cu_seqlens_padded"`
+	PositionIDs     []int `yaml:"position_ids"` // default: they restart in each document
 }
 
 // Tokenizer turns text into tokens.

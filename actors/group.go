@@ -1,0 +1,104 @@
+package actors
+
+import (
+	"github.com/asynkron/protoactor-go/actor"
+
+	"phalanx/collective"
+	"phalanx/mesh"
+	"phalanx/nn"
+	"phalanx/transport"
+)
+
+// group is the Group actor: one axis of one rank, between its programs and the Link.
+type group struct {
+	run      *run
+	place    collective.Place
+	axis     mesh.Axis
+	link     transport.Link
+	machine  *collective.Group
+	programs map[nn.Program]*actor.PID
+	broken   bool // after a failure the machine is of no more use
+}
+
+func newGroup(r *run, rank int, a mesh.Axis) *group {
+	place := r.place(rank)
+	return &group{run: r, place: place, axis: a, link: r.links[rank], machine: collective.NewGroup(place, a),
+		programs: map[nn.Program]*actor.PID{}}
+}
+
+// Receive implements actor.Actor.
+func (g *group) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case begin:
+		if g.broken {
+			return
+		}
+		g.programs[m.program] = m.from
+		out, completion, err := g.machine.Begin(m.program, m.op)
+		g.send(out)
+		if completion != nil {
+			g.complete(ctx, *completion)
+		}
+		g.settle(err)
+	case received:
+		if g.broken {
+			return
+		}
+		out, completions, err := g.machine.Deliver(m.m.Header, m.m.Payload)
+		g.send(out)
+		for _, c := range completions {
+			g.complete(ctx, c)
+		}
+		g.settle(err)
+	case ask:
+		ctx.Send(m.to, g.answer(m))
+	case askCounts:
+		ctx.Send(ctx.Parent(), counts{ops: g.machine.Counts(), dropped: g.machine.Dropped()})
+	}
+}
+
+// send puts messages on the link. They go out also when the group has failed: the peers shall see the mismatch too.
+func (g *group) send(out []collective.Outgoing) {
+	for _, o := range out {
+		o.Header.Run, o.Header.Build = g.run.job.Run, g.run.job.Build
+		if err := g.link.Send(transport.Message{Header: o.Header, Payload: o.Payload}); err != nil {
+			g.fail("link", err)
+			return
+		}
+	}
+}
+
+func (g *group) complete(ctx actor.Context, c collective.Completion) {
+	ctx.Send(g.programs[c.Program], completed{c.Op})
+}
+
+// settle gives read messages back and reports a failure.
+func (g *group) settle(err error) {
+	for _, m := range g.machine.Released() {
+		g.link.Consumed(transport.Message{Header: m.Header, Payload: m.Payload})
+		if g.run.gives {
+			g.machine.Recycle(m.Payload)
+		}
+	}
+	if err != nil {
+		g.fail("group "+g.axis.String(), err)
+	}
+}
+
+func (g *group) fail(part string, err error) {
+	if !g.broken {
+		g.broken = true
+		g.run.failRank(&RankError{Place: g.place, Part: part, Cause: err})
+	}
+}
+
+// answer is what every program misses here.
+func (g *group) answer(m ask) groupAnswer {
+	a := groupAnswer{round: m.round, rank: g.place.Rank, axis: g.axis, received: g.machine.Received(), missing: map[nn.Program][]int{}}
+	for p := range g.programs {
+		if missing := g.machine.Missing(p); missing != nil {
+			a.missing[p] = missing
+		}
+	}
+	return a
+}

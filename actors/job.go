@@ -1,0 +1,96 @@
+// Package actors holds the protoactor shells around the pure machines: a Supervisor that owns the run, a Stage per
+// pipeline stage, a Rank per rank, and under it a Group per split axis and a Depth per MTP depth.
+//
+//	run                      Supervisor: start, merging of reports, stall detection, the end
+//	└ stage.0                Stage: gathers its ranks' reports
+//	  └ rank.3               Rank: program 0
+//	    ├ tp, cp, dp, pp     Group: exchanges of one axis, on the Link
+//	    └ mtp.1 …            Depth: program k
+//
+// A turn is one Resume of a program until it suspends; nothing blocks anywhere else. A failure is a value that ends
+// the run: nothing is restarted in this version, but every shell is supervised, so nothing is restarted by default.
+package actors
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"phalanx/collective"
+	"phalanx/mesh"
+	"phalanx/messages"
+	"phalanx/nn"
+	"phalanx/transport"
+)
+
+// StallTimeoutDefault is how long nothing may move before a run is called stalled. The slowest links heal a lost
+// server within 10 s; a deadlock is certain after the first round of questions anyway.
+const StallTimeoutDefault = 30 * time.Second
+
+// Job is what one run needs from outside.
+type Job struct {
+	Name  string
+	Sizes mesh.Sizes
+	// Programs makes the programs of a rank: index 0 is the stage program, k is MTP depth k. It is called in the
+	// rank's first turn. emit reports an event of this rank; it may be called from any of its programs.
+	Programs func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error)
+	// Network carries the run's messages. Run opens all its links and closes it.
+	Network transport.Network
+	// Run and Build are stamped on every header; zero leaves them to the link.
+	Run, Build uint64
+	// Listen gets the merged StepReport and EvalReport of every step in order, and whatever else a rank emits as it
+	// comes, one at a time. It must not block for long: the run waits for it. nil: nobody listens.
+	Listen func(messages.Event)
+	// StallTimeout is how long all ranks may wait without any of them moving; 0 is StallTimeoutDefault.
+	StallTimeout time.Duration
+	Logger       *zap.Logger // nil: no log
+
+	trap func(w who, message any) // tests: called in a shell before it receives
+}
+
+// Result is what a finished run did.
+type Result struct {
+	Steps      int                  // merged step reports
+	Ops        []collective.OpCount // summed over all ranks
+	Duplicates uint64               // messages that came again with the same contents
+}
+
+// String is one line.
+func (r *Result) String() string {
+	var ops, bytes int64
+	for _, o := range r.Ops {
+		ops += o.Count
+		bytes += o.Bytes
+	}
+	return fmt.Sprintf("result steps=%d collectives=%d bytes=%d duplicates=%d", r.Steps, ops, bytes, r.Duplicates)
+}
+
+// complete checks the job and fills in defaults.
+func (j Job) complete() (Job, error) {
+	s := j.Sizes
+	switch {
+	case min(s.TP, s.CP, s.DP, s.PP) < 1:
+		return j, fmt.Errorf("job %q: found sizes tp %d, cp %d, dp %d, pp %d, expected at least 1 each", j.Name, s.TP, s.CP, s.DP, s.PP)
+	case s.World() > ranksMax:
+		return j, fmt.Errorf("job %q: found %d ranks, expected at most %d: the header has 16 bits for a rank", j.Name, s.World(), ranksMax)
+	case j.Programs == nil || j.Network == nil:
+		return j, errors.New("job " + j.Name + ": expected both Programs and Network")
+	case j.StallTimeout < 0:
+		return j, fmt.Errorf("job %q: found stall timeout %s, expected 0 (the default) or more", j.Name, j.StallTimeout)
+	}
+	if j.StallTimeout == 0 {
+		j.StallTimeout = StallTimeoutDefault
+	}
+	if j.Logger == nil {
+		j.Logger = zap.NewNop()
+	}
+	if j.Listen == nil {
+		j.Listen = func(messages.Event) {}
+	}
+	return j, nil
+}
+
+// ranksMax is what Header.Src holds.
+const ranksMax = 1 << 16

@@ -1,0 +1,124 @@
+package actors
+
+import (
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"phalanx/collective"
+	"phalanx/mesh"
+	"phalanx/messages"
+	"phalanx/nn"
+	"phalanx/transport"
+)
+
+// What the actors of a run tell each other. Every message prints in one line.
+
+// Down the tree.
+type (
+	// start opens the barrier: every rank is there and every link is open.
+	start struct{}
+	// ask wants the state of everything below, as answers to one actor.
+	ask struct {
+		round int
+		to    *actor.PID
+	}
+	// askCounts wants a group's counts.
+	askCounts struct{}
+)
+
+// Up the tree.
+type (
+	// ready says that a rank's groups are there.
+	ready struct{ rank int }
+	// report is an event of a rank.
+	report struct {
+		rank  int
+		event messages.Event
+	}
+	// gathered is one step's reports of a stage, ascending by rank.
+	gathered struct {
+		stage int
+		key   reportKey
+		ranks []report
+	}
+	// ended says that a depth's program is done.
+	ended struct{ program nn.Program }
+	// counts is what a group did.
+	counts struct {
+		ops     []collective.OpCount
+		dropped uint64
+	}
+	// done says that all programs of a rank, or of a stage, are done.
+	done struct {
+		of int // rank or stage
+		counts
+	}
+	// failed ends the run.
+	failed struct{ err error }
+)
+
+// Between the programs and groups of one rank.
+type (
+	// begin enters a collective.
+	begin struct {
+		program nn.Program
+		op      *nn.Op
+		from    *actor.PID
+	}
+	// completed says that it is done.
+	completed struct{ op *nn.Op }
+	// value is what one program sends to another.
+	value struct {
+		from nn.Program
+		name string
+		v    any
+	}
+	// received is a message from the link.
+	received struct{ m transport.Message }
+)
+
+// Answers of a round of questions.
+type (
+	// programAnswer is where a program stands. parts, set by the Rank, is the number of answers of its rank.
+	programAnswer struct {
+		round  int
+		status collective.Status
+		parts  int
+	}
+	// groupAnswer is what a group misses, by program.
+	groupAnswer struct {
+		round, rank int
+		axis        mesh.Axis
+		received    uint64
+		missing     map[nn.Program][]int
+	}
+	// tick asks for the next round.
+	tick struct{}
+)
+
+func (start) String() string      { return "start" }
+func (m ask) String() string      { return fmt.Sprintf("ask round=%d", m.round) }
+func (askCounts) String() string  { return "ask counts" }
+func (m ready) String() string    { return fmt.Sprintf("ready rank=%d", m.rank) }
+func (m report) String() string   { return fmt.Sprintf("report rank=%d %s", m.rank, m.event) }
+func (m gathered) String() string { return fmt.Sprintf("gathered stage=%d %s", m.stage, m.key) }
+func (m ended) String() string    { return "ended program=" + collective.ProgramName(m.program) }
+func (m counts) String() string {
+	return fmt.Sprintf("counts sorts=%d dropped=%d", len(m.ops), m.dropped)
+}
+func (m done) String() string      { return fmt.Sprintf("done of=%d", m.of) }
+func (m failed) String() string    { return fmt.Sprintf("failed %v", m.err) }
+func (m begin) String() string     { return fmt.Sprintf("begin program=%d %s", m.program, m.op) }
+func (m completed) String() string { return "completed " + m.op.String() }
+func (m value) String() string {
+	return fmt.Sprintf("value %q from=%s", m.name, collective.ProgramName(m.from))
+}
+func (m received) String() string {
+	return fmt.Sprintf("received %s seq=%d from=%d bytes=%d", collective.NameIn(m.m.Header), m.m.Header.Seq, m.m.Header.Src, len(m.m.Payload))
+}
+func (m programAnswer) String() string { return fmt.Sprintf("answer round=%d %s", m.round, m.status) }
+func (m groupAnswer) String() string {
+	return fmt.Sprintf("answer round=%d rank=%d group=%s received=%d missing=%v", m.round, m.rank, m.axis, m.received, m.missing)
+}
+func (tick) String() string { return "tick" }

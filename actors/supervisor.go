@@ -1,0 +1,137 @@
+package actors
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"phalanx/collective"
+	"phalanx/messages"
+)
+
+// supervisor is the root: it opens the barrier, merges reports, watches for standstill and ends the run. It is never
+// on the way of data.
+type supervisor struct {
+	run     *run
+	ready   int // stages
+	reports gather[gathered]
+	watch   *watch
+	timer   *time.Timer
+	done    int // stages
+	result  Result
+}
+
+func newSupervisor(r *run) *supervisor {
+	stages, ranks := r.job.Sizes.PP, r.job.Sizes.World()
+	return &supervisor{run: r, reports: gather[gathered]{members: stages, per: ranks / stages}, watch: newWatch(ranks, r.job.StallTimeout)}
+}
+
+// Receive implements actor.Actor.
+func (s *supervisor) Receive(ctx actor.Context) {
+	switch ctx.Message().(type) {
+	case *actor.Started:
+		s.started(ctx)
+		return
+	case *actor.Stopping:
+		s.timer.Stop()
+		return
+	}
+	if s.run.isOver() {
+		if m, late := ctx.Message().(failed); late {
+			s.run.fail(m.err)
+		}
+		return
+	}
+	switch m := ctx.Message().(type) {
+	case ready:
+		if s.ready++; s.ready == s.run.job.Sizes.PP {
+			s.toStages(ctx, start{})
+		}
+	case report:
+		s.run.job.Listen(m.event)
+	case gathered:
+		s.merge(m)
+	case failed:
+		s.run.fail(m.err)
+	case done:
+		s.finish(m)
+	case tick:
+		s.toStages(ctx, ask{round: s.watch.ask(time.Now()), to: ctx.Self()})
+		s.timer.Reset(s.watch.period())
+	case programAnswer:
+		s.judge(s.watch.program(m))
+	case groupAnswer:
+		s.judge(s.watch.group(m))
+	}
+}
+
+func (s *supervisor) started(ctx actor.Context) {
+	self, system := ctx.Self(), ctx.ActorSystem()
+	s.timer = time.AfterFunc(s.watch.period(), func() { system.Root.Send(self, tick{}) })
+	for i := range s.run.job.Sizes.PP {
+		name := fmt.Sprintf("stage.%d", i)
+		w := who{path: s.run.stagePath(i), rank: -1, part: "shell " + name}
+		if _, err := ctx.SpawnNamed(s.run.props(w, func() actor.Actor { return newStage(s.run, i) }), name); err != nil {
+			panic(fmt.Errorf("spawning %s: %w", w.path, err))
+		}
+	}
+}
+
+func (s *supervisor) toStages(ctx actor.Context, m any) {
+	for _, child := range ctx.Children() {
+		ctx.Send(child, m)
+	}
+}
+
+// merge makes a report of a step that all stages have gathered.
+func (s *supervisor) merge(m gathered) {
+	stages, err := s.reports.add(m.key, m.stage, m)
+	if err != nil {
+		s.run.fail(err)
+		return
+	}
+	if stages == nil {
+		return
+	}
+	var ranks []report
+	for _, st := range stages {
+		ranks = append(ranks, st.ranks...)
+	}
+	event, err := merge(m.key, ranks, s.run.place)
+	if err != nil {
+		s.run.fail(err)
+		return
+	}
+	if _, step := event.(messages.StepReport); step {
+		s.run.steps.Add(1)
+	}
+	s.run.job.Listen(event)
+}
+
+// finish ends the run when all stages are done.
+func (s *supervisor) finish(m done) {
+	s.result.Ops = collective.SumCounts(s.result.Ops, m.ops)
+	s.result.Duplicates += m.dropped
+	if s.done++; s.done < s.run.job.Sizes.PP {
+		return
+	}
+	if err := s.reports.incomplete(false); err != nil {
+		s.run.fail(err)
+		return
+	}
+	s.result.Steps = int(s.run.steps.Load())
+	s.run.end(&s.result, nil)
+}
+
+func (s *supervisor) judge(stalled bool) {
+	if !stalled {
+		return
+	}
+	err := s.watch.stall()
+	for _, st := range err.Statuses {
+		s.run.log.Debug("stalled", zap.Stringer("status", st))
+	}
+	s.run.fail(err)
+}
