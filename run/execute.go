@@ -32,8 +32,9 @@ type job struct {
 	keepStep0 bool
 
 	mu      sync.Mutex
-	grads   map[int]*gathering // by step
-	weights map[int]*gathering
+	grads   map[int]*gathering // by 0-based step
+	weights map[int]*gathering // by steps done
+	probes  map[int]*gathering // by 0-based step
 	saver   *saver
 	figures figures
 }
@@ -62,7 +63,7 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &job{s: s, o: o, data: d, grads: map[int]*gathering{}, weights: map[int]*gathering{}}
+	j := &job{s: s, o: o, data: d, grads: map[int]*gathering{}, weights: map[int]*gathering{}, probes: map[int]*gathering{}}
 	j.figures = figures{s: &j.s, now: time.Now}
 	if wants := j.wants(); wants != nil {
 		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), wants)
@@ -99,11 +100,14 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 	report := j.report(result, network.Name())
 	saved, saveErr := j.saver.wait()
 	report.Checkpoint = saved
-	if err = errors.Join(err, saveErr); err != nil {
+	err = errors.Join(err, saveErr)
+	if err != nil {
 		report.Verdict, report.Error = "fail", err.Error()
+	}
+	if err != nil && !j.ended(err) {
 		return report, err
 	}
-	return report, j.finish(report, result)
+	return report, j.finish(ctx, report, result)
 }
 
 // actorJob is what the actors need to know.
@@ -150,10 +154,7 @@ func (j *job) shards(rank int, what string, step int, views []model.ShardView) {
 func (j *job) gathering(what string, step int) *gathering {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	all := j.weights
-	if what == "grads" {
-		all = j.grads
-	}
+	all := map[string]map[int]*gathering{"weights": j.weights, "grads": j.grads, "probe": j.probes}[what]
 	if all[step] == nil {
 		all[step] = &gathering{Gatherer: oracle.NewGatherer()}
 	}
@@ -181,15 +182,23 @@ func (j *job) listen(e messages.Event) {
 }
 
 // finish fills what only a whole run has: weights, expectations, verdict.
-func (j *job) finish(report *Report, result *actors.Result) error {
-	final, err := j.weights[j.s.Train.TrainIters].All()
-	if err != nil {
-		report.Verdict, report.Error = "fail", err.Error()
-		return fmt.Errorf("after the last step: %w", err)
+func (j *job) finish(ctx context.Context, report *Report, result *actors.Result) error {
+	q := quantities{j: j, report: report, result: result}
+	if g := j.weights[j.s.Train.TrainIters]; g != nil {
+		var err error
+		if q.final, err = g.All(); err != nil && !j.expectsDetection() {
+			report.Verdict, report.Error = "fail", err.Error()
+			return fmt.Errorf("after the last step: %w", err)
+		}
+		report.WeightsSHA256 = weightsSHA256(q.final)
+		report.Reports = j.textReports()
 	}
-	report.WeightsSHA256 = weightsSHA256(final)
-	report.Reports = j.textReports()
-	q := quantities{j: j, report: report, result: result, final: final}
+	if j.needsOracle() {
+		var err error
+		if q.oracle, err = j.compareOracle(ctx, report); err != nil {
+			return err
+		}
+	}
 	report.Verdict = "pass"
 	for _, e := range j.s.Expect {
 		r := q.check(e)

@@ -17,6 +17,7 @@ type quantities struct {
 	report *Report
 	result *actors.Result
 	final  []oracle.Whole
+	oracle *verdict // nil: no expectation asked for it
 }
 
 // check holds one expectation against the run.
@@ -24,6 +25,14 @@ func (q quantities) check(e config.Expect) ExpectResult {
 	out := ExpectResult{Text: expectText(e)}
 	if e.Refused != "" {
 		out.Got = "the scenario was not refused"
+		return out
+	}
+	switch {
+	case e.Detected || e.SameAs == singleRank:
+		out.OK, out.Got = q.checkOracle(e)
+		return out
+	case e.SameAs != "":
+		out.OK, out.Got = q.checkFile(e)
 		return out
 	}
 	if e.Quantity == "" { // finite: true, of the whole run
@@ -35,7 +44,7 @@ func (q quantities) check(e config.Expect) ExpectResult {
 		out.Got = err.Error()
 		return out
 	}
-	out.OK, out.Got = holds(e, got)
+	out.OK, out.Got = holds(e, got, q.rounding())
 	return out
 }
 
@@ -59,7 +68,7 @@ func (q quantities) allFinite() (bool, string) {
 }
 
 // holds compares numbers as the expectation says.
-func holds(e config.Expect, got []float64) (bool, string) {
+func holds(e config.Expect, got []float64, rounding float64) (bool, string) {
 	text := numbers(got)
 	all := func(ok func(v float64) bool) bool {
 		for _, v := range got {
@@ -71,7 +80,7 @@ func holds(e config.Expect, got []float64) (bool, string) {
 	}
 	switch {
 	case e.Equals != nil:
-		return matches(*e.Equals, got, 0), text
+		return matches(*e.Equals, got, rounding), text
 	case e.Close != nil:
 		tol := e.Tolerance
 		if tol == 0 {
@@ -86,6 +95,15 @@ func holds(e config.Expect, got []float64) (bool, string) {
 		return all(func(v float64) bool { return v >= e.Between[0] && v <= e.Between[1] }), text
 	}
 	return all(finite), text
+}
+
+// rounding is how far a computed number may be off a fraction that it equals, relative to max(1, |want|): whole
+// numbers must be exact at either.
+func (q quantities) rounding() float64 {
+	if q.j.s.Train.DType == "fp64" {
+		return 1e-12
+	}
+	return 1e-6
 }
 
 // matches compares with a number (every element must match it) or a list. Tolerance is relative to max(1, |want|).
@@ -139,7 +157,14 @@ func expectText(e config.Expect) string {
 	if e.Refused != "" {
 		return "refused: " + e.Refused
 	}
-	if e.Quantity == "" {
+	switch {
+	case e.Detected && e.First != "":
+		return "detected, first " + e.First
+	case e.Detected:
+		return "detected"
+	case e.SameAs != "":
+		return "same as " + e.SameAs
+	case e.Quantity == "":
 		return "finite"
 	}
 	at := e.Quantity

@@ -20,8 +20,40 @@ func (q quantities) find(e config.Expect) ([]float64, error) {
 	if step < 1 || step > len(q.report.Steps) {
 		return nil, fmt.Errorf("there is no step %d: the run has steps 1 to %d", step, len(q.report.Steps))
 	}
+	name, index, err := indexed(e.Quantity)
+	if err != nil {
+		return nil, err
+	}
+	e.Quantity = name
+	got, err := q.lookup(e, step)
+	if err != nil || index < 0 {
+		return got, err
+	}
+	if index >= len(got) {
+		return nil, fmt.Errorf("%s has elements 0 to %d", name, len(got)-1)
+	}
+	return got[index : index+1], nil
+}
+
+// indexed splits "name[3]" into the name and 3; −1 without an index.
+func indexed(s string) (string, int, error) {
+	name, rest, ok := strings.Cut(s, "[")
+	if !ok {
+		return s, -1, nil
+	}
+	i, err := strconv.Atoi(strings.TrimSuffix(rest, "]"))
+	if err != nil || i < 0 || !strings.HasSuffix(rest, "]") {
+		return s, -1, fmt.Errorf("quantity %q: found index %q, expected a whole number in brackets", s, rest)
+	}
+	return name, i, nil
+}
+
+// lookup is the value of a quantity without an index.
+func (q quantities) lookup(e config.Expect, step int) ([]float64, error) {
 	name := e.Quantity
 	switch {
+	case strings.HasPrefix(name, "probe."):
+		return q.whole(q.j.probes[step-1], name)
 	case strings.HasPrefix(name, "messages."):
 		return q.messages(strings.TrimPrefix(name, "messages."))
 	case strings.HasPrefix(name, "grad."):
@@ -127,7 +159,8 @@ func (q quantities) recorded(e config.Expect, step int) ([]float64, error) {
 // messages answers "<kind>.count", "<kind>.bytes" and "<kind>.per_depth": operations of one group per depth and
 // microbatch.
 func (q quantities) messages(name string) ([]float64, error) {
-	kind, what, _ := strings.Cut(name, ".")
+	at := strings.LastIndexByte(name, '.')
+	kind, what := name[:max(at, 0)], name[at+1:]
 	c := q.report.Messages[kind]
 	switch what {
 	case "count":
@@ -155,7 +188,8 @@ func (j *job) wants() func(name string, step int) bool {
 		if e.Step != nil {
 			step = *e.Step - 1
 		}
-		set[at{e.Quantity, step}] = true
+		name, _, _ := indexed(e.Quantity)
+		set[at{name, step}] = true
 	}
 	for _, name := range j.reportQuantities() {
 		set[at{name, last}] = true
@@ -163,12 +197,13 @@ func (j *job) wants() func(name string, step int) bool {
 	if len(set) == 0 {
 		return nil
 	}
-	return func(name string, step int) bool { return set[at{name, step}] }
+	all := j.needsOracle()
+	return func(name string, step int) bool { return set[at{name, step}] || all && recordsOracle(name, step) }
 }
 
 // keepsGrads reports whether an expectation reads gradients of a 0-based step.
 func (j *job) keepsGrads(step int) bool {
-	if j.keepStep0 && step == 0 {
+	if step == 0 && (j.keepStep0 || j.needsOracle()) {
 		return true
 	}
 	for _, e := range j.s.Expect {
@@ -186,7 +221,8 @@ func (j *job) keepsGrads(step int) bool {
 // Quantities lists the names that expectations of a scenario can use, in ascending order.
 func Quantities(s config.Scenario) ([]string, error) {
 	m := &s.Model
-	names := []string{"lm.loss", "grad_norm", "learning_rate", "tokens", "lm.tokens", "lm.loss_sum", "lm.token_loss", "lm.logits"}
+	names := []string{"lm.loss", "grad_norm", "learning_rate", "tokens", "lm.tokens", "lm.loss_sum", "lm.token_loss", "lm.token_weight", "lm.logits",
+		"batch.input_ids", "batch.position_ids", "batch.labels", "batch.loss_mask", "batch.padding_mask"}
 	if s.Train.EvalInterval > 0 {
 		names = append(names, "validation.lm.loss")
 	}
@@ -199,12 +235,18 @@ func Quantities(s config.Scenario) ([]string, error) {
 	for k := 1; k <= m.MTPNumLayers; k++ {
 		scope := fmt.Sprintf("mtp.%d", k)
 		names = append(names, layerQuantities(scope, m.NumMoEExperts > 0 && m.MoELayerFreq.IsMoE(m.NumLayers-1))...)
-		for _, q := range []string{"loss", "loss_sum", "tokens", "token_loss", "logits", "input_ids", "position_ids", "labels", "loss_mask", "padding_mask"} {
+		for _, q := range []string{"loss", "loss_sum", "tokens", "token_loss", "token_weight", "logits", "input_ids", "position_ids", "labels", "loss_mask", "padding_mask"} {
 			names = append(names, scope+"."+q)
 		}
 	}
 	for t := nn.Tag(1); !strings.HasPrefix(t.String(), "tag("); t++ {
 		names = append(names, "messages."+t.String()+".count", "messages."+t.String()+".bytes")
+	}
+	if s.Probe.BiasOnly {
+		names = append(names, "probe.lm.grad_bias")
+		for k := 1; k <= m.MTPNumLayers; k++ {
+			names = append(names, fmt.Sprintf("probe.mtp_%d.grad_bias", k))
+		}
 	}
 	names = append(names, "messages.mask_allgather.per_depth", "grad.<weight name>", "weight.<weight name>")
 	sort.Strings(names)

@@ -1,0 +1,230 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"phalanx/actors"
+	"phalanx/checkpoint"
+	"phalanx/config"
+	"phalanx/mesh"
+	"phalanx/oracle"
+	"phalanx/tensor/kernel"
+)
+
+// verdict is what the comparison of a run with its single-rank oracle found.
+type verdict struct {
+	first    *oracle.Difference // nil: nothing differs
+	compared int
+	dead     string // why the comparison is no test; "": it is one
+}
+
+// needsOracle reports whether an expectation compares with the single rank.
+func (j *job) needsOracle() bool {
+	for _, e := range j.s.Expect {
+		if e.Detected || e.SameAs == singleRank {
+			return true
+		}
+	}
+	return false
+}
+
+// expectsDetection reports whether the scenario expects to be found wrong; its run may then end in an error.
+func (j *job) expectsDetection() bool {
+	return slices.ContainsFunc(j.s.Expect, func(e config.Expect) bool { return e.Detected })
+}
+
+const singleRank = "single_rank"
+
+// recordsOracle is what a comparison reads: everything of the first step, figures and counts of later ones. Logits of
+// depths are left out: their losses are there.
+func recordsOracle(name string, step int) bool {
+	return oracle.RecordsCase(name, step) || step == 0 && strings.HasSuffix(name, "position_ids") || strings.HasSuffix(name, ".token_weight")
+}
+
+// oracleScenario is the same job on one rank in fp64, with nothing planted.
+func oracleScenario(s config.Scenario) config.Scenario {
+	m := &s.Model
+	m.TensorParallel, m.ContextParallel, m.PipelineParallel, m.ExpertParallel, m.SequenceParallel = 1, 1, 1, 1, false
+	m.LossNormalization = "exact"
+	s.Dist.WorldSize, s.Train.DType, s.Train.EvalInterval = 1, "fp64", 0
+	s.Mutate, s.Expect, s.Checkpoint.Save, s.Checkpoint.SaveInterval = nil, nil, "", 0
+	s.Logger.TokenLossReport, s.Logger.MaskReport = false, false
+	return s
+}
+
+// compareOracle runs the oracle and finds the first difference.
+func (j *job) compareOracle(ctx context.Context, report *Report) (*verdict, error) {
+	o, err := newJob(oracleScenario(j.s), Options{Logger: j.o.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("the single-rank oracle: %w", err)
+	}
+	o.record = oracle.NewRecorder(o.s.Sizes(), o.s.NumMicrobatches(), recordsOracle)
+	o.keepStep0 = true
+	want, err := o.run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the single-rank oracle: %w", err)
+	}
+	v := &verdict{dead: o.dead(want)}
+	if v.dead == "" {
+		v.dead = j.sameRows()
+	}
+	v.first, v.compared = j.firstDifference(o, report, want)
+	return v, nil
+}
+
+// tolerance of comparisons with the oracle, unless an expectation gives one.
+func (j *job) tolerance() float64 {
+	for _, e := range j.s.Expect {
+		if (e.Detected || e.SameAs != "") && e.Tolerance > 0 {
+			return e.Tolerance
+		}
+	}
+	if j.s.Train.DType == "fp64" {
+		return 1e-9
+	}
+	return 1e-4
+}
+
+// firstDifference compares observables, then gradients and the norm of the first step, figures of every step, and the
+// weights after the last.
+func (j *job) firstDifference(o *job, got, want *Report) (*oracle.Difference, int) {
+	tol := j.tolerance()
+	d, n := oracle.FirstDifference(j.record, o.record, tol)
+	if d != nil {
+		return d, n
+	}
+	if d := differShards("", j.probes[0], o.probes[0], 1, tol); d != nil {
+		return d, n
+	}
+	if d := differShards("grad.", j.grads[0], o.grads[0], 1, tol); d != nil {
+		return d, n
+	}
+	for i, w := range want.Steps {
+		if i >= len(got.Steps) {
+			return &oracle.Difference{Quantity: "grad_norm", Step: i + 1, Microbatch: -1, Note: "the run ended before: " + got.Error}, n
+		}
+		if g := got.Steps[i]; !(math.Abs(g.GradNorm-w.GradNorm) <= tol*math.Max(math.Abs(w.GradNorm), 1e-12)) {
+			return &oracle.Difference{Quantity: "grad_norm", Step: i + 1, Microbatch: -1, Got: g.GradNorm, Want: w.GradNorm}, n
+		}
+	}
+	last := j.s.Train.TrainIters
+	return differShards("weight.", j.weights[last], o.weights[last], last, tol), n
+}
+
+// differShards compares gathered tensors; replicas that drifted apart are a difference too.
+func differShards(prefix string, got, want *gathering, step int, tol float64) *oracle.Difference {
+	if want == nil {
+		return nil
+	}
+	w, err := want.All()
+	if err == nil && got != nil {
+		var g []oracle.Whole
+		if g, err = got.All(); err == nil {
+			return oracle.DifferWhole(prefix, g, w, step, tol)
+		}
+	}
+	note := "was not seen"
+	if err != nil {
+		note = err.Error()
+	}
+	return &oracle.Difference{Quantity: strings.TrimSuffix(prefix, "."), Step: step, Microbatch: -1, Note: note}
+}
+
+// dead says why a comparison with this run would be no test: nothing is learnt, or the loss is that of guessing.
+func (j *job) dead(report *Report) string {
+	if g := j.grads[0]; g != nil {
+		all, err := g.All()
+		zero := err == nil
+		for _, w := range all {
+			for _, v := range w.Floats() {
+				zero = zero && v == 0
+			}
+		}
+		if zero {
+			return "every gradient of the first step is zero"
+		}
+	}
+	if j.s.Probe.On() {
+		return ""
+	}
+	guess := kernel.Log(float64(j.s.Model.PaddedVocabSize))
+	for _, s := range report.Steps {
+		if s.LMTokens > 0 && math.Abs(s.LMLoss-guess) > 1e-9 {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the lm loss is ln %d at every step, that of guessing", j.s.Model.PaddedVocabSize)
+}
+
+// sameRows says whether all data-parallel ranks hold the same rows, so that a missing reduction would not show.
+func (j *job) sameRows() string {
+	dp, n := j.s.Sizes().Of(mesh.DP), j.s.NumMicrobatches()
+	if dp == 1 {
+		return ""
+	}
+	for m := range n {
+		first := j.data.Train.Microbatch(0, m)
+		for r := 1; r < dp; r++ {
+			if !slices.Equal(first.IDs, j.data.Train.Microbatch(0, r*n+m).IDs) {
+				return ""
+			}
+		}
+	}
+	return "all data-parallel ranks hold the same rows, so that a missing average would not show"
+}
+
+// checkOracle holds same_as: single_rank and detected against the comparison.
+func (q quantities) checkOracle(e config.Expect) (bool, string) {
+	v := q.oracle
+	switch {
+	case v == nil:
+		return false, "the comparison did not take place"
+	case v.dead != "":
+		return false, "not a test: " + v.dead
+	case e.Detected && v.first == nil:
+		return false, fmt.Sprintf("no difference in %d values: nothing was detected", v.compared)
+	case e.Detected:
+		return e.First == "" || e.First == v.first.Quantity, "first difference: " + v.first.String()
+	case v.first != nil:
+		return false, "first difference: " + v.first.String()
+	}
+	return true, fmt.Sprintf("no difference in %d values of the single rank", v.compared)
+}
+
+// checkFile holds same_as: FILE: the figures of another run's report, or its weights.
+func (q quantities) checkFile(e config.Expect) (bool, string) {
+	path := located(&q.j.s, e.SameAs)
+	if ext := filepath.Ext(path); ext == ".json" || ext == ".jsonl" {
+		return q.sameReport(path, e.Tolerance)
+	}
+	f, err := checkpoint.OpenWeights(path)
+	if err != nil {
+		return false, err.Error()
+	}
+	defer f.Close()
+	var want []oracle.Whole
+	for _, name := range f.Names() {
+		x, err := f.Float64s(name)
+		if err != nil {
+			return false, err.Error()
+		}
+		want = append(want, oracle.Whole{Name: name, F64: x})
+	}
+	if d := oracle.DifferWhole("weight.", q.final, want, q.j.s.Train.TrainIters, e.Tolerance); d != nil {
+		return false, "first difference: " + d.String()
+	}
+	return true, fmt.Sprintf("no difference in %d tensors of %s", len(want), e.SameAs)
+}
+
+// ended says whether a run that ended in an error may still be judged: ranks that disagree are what a detection is.
+func (j *job) ended(err error) bool {
+	var diverged *actors.DivergenceError
+	var report *actors.ReportError
+	return j.expectsDetection() && (errors.As(err, &diverged) || errors.As(err, &report))
+}
