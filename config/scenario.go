@@ -80,13 +80,14 @@ type Model struct {
 
 // Train says how long and how much at a time.
 type Train struct {
-	TrainIters      int    `yaml:"train_iters"`
-	MicroBatchSize  int    `yaml:"micro_batch_size"`
-	GlobalBatchSize int    `yaml:"global_batch_size"`
-	DType           string `yaml:"dtype"`         // fp32 | fp64
-	EvalInterval    int    `yaml:"eval_interval"` // 0: never
-	EvalIters       int    `yaml:"eval_iters"`
-	Threads         int    `yaml:"threads"` // compute threads of this process; 0: one per core. Changes no bit.
+	TrainIters          int    `yaml:"train_iters"`
+	MicroBatchSize      int    `yaml:"micro_batch_size"`
+	GlobalBatchSize     int    `yaml:"global_batch_size"`
+	DType               string `yaml:"dtype"`         // fp32 | fp64
+	EvalInterval        int    `yaml:"eval_interval"` // 0: never
+	EvalIters           int    `yaml:"eval_iters"`
+	SkipNaNMicrobatches bool   `yaml:"skip_nan_microbatches"`
+	Threads             int    `yaml:"threads"` // compute threads of this process; 0: one per core. Changes no bit.
 }
 
 // Optimizer is AdamW with decoupled decay.

@@ -117,6 +117,17 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	return r, nil
 }
 
+// WeightError is a given weight that does not fit the model.
+type WeightError struct {
+	Name  string
+	Found int // elements
+	Shape []int
+}
+
+func (e *WeightError) Error() string {
+	return fmt.Sprintf("weight %s has %d elements, expected shape %v as the scenario's model has it", e.Name, e.Found, e.Shape)
+}
+
 // declareDepth declares depth k+1. A repeated layer has one set of parameters, of the first depth.
 func (r *Rank[T]) declareDepth(b *builder[T], k int) *mtp.Depth[T] {
 	var d *mtp.Depth[T]
@@ -145,7 +156,7 @@ func (r *Rank[T]) initialise() error {
 			return err
 		}
 		if len(whole) != p.Elements() {
-			return fmt.Errorf("weight %s has %d elements, the model wants %d (%v)", p.Name, len(whole), p.Elements(), p.Shape)
+			return &WeightError{Name: p.Name, Found: len(whole), Shape: p.Shape}
 		}
 		nn.FromWhole(p, whole)
 	}

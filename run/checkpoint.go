@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -54,9 +55,12 @@ func (s *saver) write(d due) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint of step %d is not written: %w", d.step, err)
 	}
-	dir := filepath.Join(s.j.saveDir(), fmt.Sprintf("iter_%07d", d.step))
+	dir := checkpoint.IterationDir(s.j.saveDir(), d.step)
 	meta := map[string]string{"format": "pt", "iteration": strconv.Itoa(d.step), "scenario": s.j.s.Name}
 	if err := checkpoint.Save(dir, &s.j.s.Model, tensors(weights), meta); err != nil {
+		return err
+	}
+	if err := checkpoint.WriteLatest(s.j.saveDir(), d.step); err != nil {
 		return err
 	}
 	s.last = dir
@@ -73,16 +77,30 @@ func (s *saver) wait() (string, error) {
 	return s.last, s.err
 }
 
-// saveDir is where checkpoints go: below --out when the scenario's path is relative, and only then if it has none.
+// saveDir is where checkpoints go.
 func (j *job) saveDir() string {
-	dir := j.s.Checkpoint.Save
-	if dir == "" || filepath.IsAbs(dir) {
-		return dir
+	if j.s.Checkpoint.Save == "" {
+		return ""
 	}
-	if j.o.Out != "" {
-		return filepath.Join(j.o.Out, dir)
+	return j.below(j.s.Checkpoint.Save)
+}
+
+// below is a path of what runs write: below --out, or the working folder, unless it is absolute.
+func (j *job) below(path string) string {
+	if filepath.IsAbs(path) || j.o.Out == "" {
+		return path
 	}
-	return dir
+	return filepath.Join(j.o.Out, path)
+}
+
+// loadPath is where weights come from: what an earlier run wrote there, else a path from the scenario's folder. A folder
+// of several checkpoints gives the newest.
+func (j *job) loadPath() (string, error) {
+	path := j.below(j.s.Checkpoint.Load)
+	if _, err := os.Stat(path); err != nil {
+		path = located(&j.s, j.s.Checkpoint.Load)
+	}
+	return checkpoint.Latest(path)
 }
 
 func tensors(ws []oracle.Whole) []checkpoint.Tensor {
@@ -105,10 +123,15 @@ func located(s *config.Scenario, path string) string {
 }
 
 // loadWeights reads initial weights under Hugging Face names.
-func loadWeights(path string) (func(string) ([]float64, error), error) {
+func (j *job) loadWeights() (func(string) ([]float64, error), error) {
+	path, err := j.loadPath()
+	if err != nil {
+		return nil, err
+	}
 	f, err := checkpoint.OpenWeights(path)
 	if err != nil {
 		return nil, err
 	}
+	j.loaded = f
 	return f.Float64s, nil
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"phalanx/actors"
+	"phalanx/checkpoint"
 	"phalanx/config"
 	"phalanx/data"
 	"phalanx/messages"
@@ -28,6 +29,7 @@ type job struct {
 	data    *data.Data
 	record  *oracle.Recorder                // nil: nobody looks
 	initial func(string) ([]float64, error) // nil: initialise
+	loaded  *checkpoint.File                // initial's, closed at the end of the run
 	// keepStep0 keeps the gradients of the first step whatever the expectations read.
 	keepStep0 bool
 
@@ -69,7 +71,7 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), wants)
 	}
 	if s.Checkpoint.Load != "" {
-		if j.initial, err = loadWeights(located(&s, s.Checkpoint.Load)); err != nil {
+		if j.initial, err = j.loadWeights(); err != nil {
 			return nil, err
 		}
 	}
@@ -78,6 +80,9 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 
 // run trains and writes the report.
 func (j *job) run(ctx context.Context) (*Report, error) {
+	if j.loaded != nil {
+		defer j.loaded.Close()
+	}
 	threads := j.s.Train.Threads
 	if threads == 0 {
 		threads = runtime.NumCPU()

@@ -11,6 +11,7 @@ import (
 	"phalanx/config"
 	"phalanx/data"
 	"phalanx/internal/golden"
+	"phalanx/model"
 )
 
 // Exit codes of the program (SCENARIO §1).
@@ -29,12 +30,13 @@ func ExitCode(err error) int {
 	var format *checkpoint.FormatError
 	var broken *golden.Error
 	var refused *RefusedError
+	var weight *model.WeightError
 	switch {
 	case err == nil:
 		return ExitHeld
 	case errors.Is(err, actors.ErrInterrupted), errors.Is(err, context.Canceled):
 		return ExitInterrupted
-	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused):
+	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight):
 		return ExitBadInput
 	}
 	return ExitFailed
