@@ -8,11 +8,18 @@
 // is the token after the last input: n+1 tokens make a row of n. Positions ≥ n are padding by their position, never
 // by the value of a token: input and label there are the pad token, the padding mask is true and the loss mask 0.
 // Ids of labels that do not count are still ids of the vocabulary; -100 becomes mask 0 and label 0 here.
+//
+// A packed row has documents behind each other, each a row of its own: n+1 tokens make n inputs and n labels, no label
+// is a token of another document, positions start at 0. A document's place may be longer than the document: what is
+// behind its logical end is padding. What is behind the last document is one more (SEMANTICS D3). The presence of
+// documents, as of masks and embeddings, is a property of the dataset, the same in every microbatch. Rows are whole:
+// layouts cut them, and insert what context parallelism needs, in the model.
 package data
 
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"phalanx/config"
 	"phalanx/nn"
@@ -50,6 +57,8 @@ type geometry struct {
 
 	padToken          int32
 	padMask, lossMask bool // whether batches carry them
+	packed            bool // whether batches carry documents
+	hidden            int  // width of precomputed embeddings; 0: none
 	seed              uint64
 }
 
@@ -74,7 +83,7 @@ func Open(s *config.Scenario) (*Data, error) {
 	case "rows":
 		return openRows(g, s.Dataset.Rows)
 	case "synthetic":
-		return openSynthetic(g, s.Dataset.MinValid), nil
+		return openSynthetic(g, s.Dataset), nil
 	case "text":
 		return openText(g, s)
 	case "jsonl":
@@ -95,7 +104,11 @@ func geometryOf(s *config.Scenario) (geometry, error) {
 	if g.v == 0 {
 		g.v = byteVocab
 	}
-	padded := d.Kind == "rows" || d.Kind == "jsonl" || d.Kind == "synthetic" && d.MinValid > 0
+	if d.Embeddings == "precomputed" {
+		g.hidden = s.Model.HiddenSize
+	}
+	g.packed = d.Packed || d.Kind == "rows" && slices.ContainsFunc(d.Rows, func(r config.Row) bool { return r.Packed() })
+	padded := d.Kind == "rows" || d.Kind == "jsonl" || d.Kind == "synthetic" && (d.MinValid > 0 || d.Packed)
 	g.padMask = present(d.PaddingMask, padded)
 	g.lossMask = present(d.LossMask, d.Kind != "text")
 	if d.Kind == "reference" { // its sizes come from the case

@@ -55,8 +55,10 @@ func wellFormed(t *testing.T, m *nn.Microbatch, v int) {
 	require.Len(t, m.IDs, n)
 	require.Len(t, m.Labels, n)
 	require.Len(t, m.Positions, n)
+	for b := range m.B {
+		wellLaidOut(t, m, b)
+	}
 	for i := range n {
-		require.EqualValues(t, i%m.S, m.Positions[i])
 		require.True(t, m.IDs[i] >= 0 && int(m.IDs[i]) < v)
 		require.True(t, m.Labels[i] >= 0 && int(m.Labels[i]) < v)
 	}
@@ -68,8 +70,53 @@ func wellFormed(t *testing.T, m *nn.Microbatch, v int) {
 	}
 }
 
-// everyKind is one small dataset of each kind.
+// wellLaidOut checks the documents of row b: they follow each other, cover it, and positions start at 0 in each.
+func wellLaidOut(t *testing.T, m *nn.Microbatch, b int) {
+	t.Helper()
+	next := 0
+	for _, d := range m.Docs.Row(b, m.S) {
+		require.Equal(t, next, d.Start)
+		require.True(t, d.Logical >= 0 && d.Logical <= d.Physical)
+		for i := range d.Physical {
+			at := b*m.S + d.Start + i
+			require.EqualValues(t, i, m.Positions[at])
+			if i >= d.Logical && m.Pad != nil {
+				require.True(t, m.Pad.Pad[at], "what exceeds a document is padding")
+			}
+		}
+		next += d.Physical
+	}
+	require.Equal(t, m.S, next)
+	if m.Docs != nil {
+		require.Len(t, m.Docs, m.B)
+	}
+}
+
+// everyKind is one small dataset of each kind, of each way to pack, and with precomputed embeddings.
 func everyKind(t *testing.T) map[string]*config.Scenario {
+	kinds := plainKinds(t)
+	packed := scenario("rows", 2, 2, 8, 16)
+	packed.Dataset.Rows = []config.Row{{Documents: []int{3, 0, 2}, DocumentsPadded: []int{4, 0, 2}}, {Valid: ptr(5)}, {Tokens: []int{1, 2, 3}, CuSeqlens: []int{0, 1, 3}}}
+	kinds["packed rows"] = packed
+	kinds["packed synthetic"], kinds["packed jsonl"] = plainKinds(t)["synthetic"], plainKinds(t)["jsonl"]
+	for _, kind := range []string{"synthetic", "jsonl"} {
+		d := &kinds["packed "+kind].Dataset
+		d.Packed, d.PadToMultiple = true, 2
+	}
+	for _, kind := range []string{"rows", "synthetic"} {
+		s := plainKinds(t)[kind]
+		s.Dataset.Embeddings, s.Model.HiddenSize = "precomputed", 4
+		kinds["embedded "+kind] = s
+	}
+	for _, name := range []string{"moe-packed-padded", "moe-embeddings"} {
+		kinds[name] = referenceScenario(t, name)
+	}
+	kinds["moe-packed-padded"].Train = config.Train{MicroBatchSize: 1, GlobalBatchSize: 2}
+	return kinds
+}
+
+// plainKinds is one small dataset of each kind, a document a row.
+func plainKinds(t *testing.T) map[string]*config.Scenario {
 	n := 5
 	rows := scenario("rows", 2, 2, 8, 16)
 	rows.Dataset.Rows = []config.Row{{Valid: &n}, {Tokens: []int{1, 2, 3}}}
@@ -88,7 +135,7 @@ func TestSourcesAreFunctions(t *testing.T) {
 	for kind, s := range everyKind(t) {
 		t.Run(kind, func(t *testing.T) {
 			a, b := open(t, s), open(t, s)
-			require.Contains(t, a.Summary, kind+": ")
+			require.Contains(t, a.Summary, s.Dataset.Kind+": ")
 			require.Equal(t, a.Summary, b.Summary)
 			require.Equal(t, 2, a.Train.Microbatches())
 			for _, src := range [][2]data.Source{{a.Train, b.Train}, {a.Validation, b.Validation}} {
@@ -124,6 +171,14 @@ func TestSourcesAreSafeForRanksAtOnce(t *testing.T) {
 				bad[r] = !reflect.DeepEqual(want, got)
 				for i := range got.IDs { // it is this rank's to change
 					got.IDs[i], got.Labels[i], got.Positions[i] = -1, -1, -1
+				}
+				for i := range got.Embeddings {
+					got.Embeddings[i] = 9
+				}
+				for b := range got.Docs {
+					if got.Docs[b] != nil {
+						got.Docs[b][0].Logical = 1000
+					}
 				}
 				if got.Pad != nil {
 					got.Pad.Pad[0] = !got.Pad.Pad[0]

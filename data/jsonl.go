@@ -11,7 +11,7 @@ import (
 // lineBytesMax bounds one document: far above any sequence length, far below what would fill the memory.
 const lineBytesMax = 16 << 20
 
-// documents is a jsonl dataset: one document a row, padded on the right.
+// documents is a jsonl dataset: one document a row, padded on the right, or several packed into one.
 type documents struct {
 	geometry
 	docs       []document
@@ -19,6 +19,8 @@ type documents struct {
 	answerOnly bool
 	longest    bool // pad to the longest row of the microbatch, else to seq_length
 	multiple   int  // of which a padded length is: the tensor-parallel size under sequence parallelism, else 1
+	placed     int  // packed: of which a place's length is
+	plan       plan // packed: the rows
 }
 
 // openJSONL reads the files one after the other. The last validation_share of the documents is for validation.
@@ -32,7 +34,11 @@ func openJSONL(g geometry, s *config.Scenario) (*Data, error) {
 		return nil, problem("dataset.answer_only_loss", 0, "found true with loss_mask: absent, "+
 			"expected loss_mask: present, which carries it")
 	}
-	r := &jsonlReader{tok: tok, keep: g.s + 1, answerOnly: d.AnswerOnlyLoss, lineMax: lineBytesMax, errs: &Error{}}
+	longest := g.s
+	if g.packed {
+		longest -= g.s % max(d.PadToMultiple, 1)
+	}
+	r := &jsonlReader{tok: tok, keep: longest + 1, answerOnly: d.AnswerOnlyLoss, lineMax: lineBytesMax, errs: &Error{}}
 	for _, path := range d.Paths {
 		if err := r.file(located(s, path)); err != nil {
 			return nil, err
@@ -52,7 +58,7 @@ func splitDocuments(g geometry, s *config.Scenario, r *jsonlReader) (*Data, erro
 		return nil, problem("dataset.paths", 0, "found %s with validation_share %g, expected at least one for training "+
 			"and one for validation", count(n, "document"), d.ValidationShare)
 	}
-	src := documents{geometry: g, answerOnly: d.AnswerOnlyLoss, longest: d.PadTo == "longest", multiple: 1}
+	src := documents{geometry: g, answerOnly: d.AnswerOnlyLoss, longest: d.PadTo == "longest", multiple: 1, placed: max(d.PadToMultiple, 1)}
 	if s.Model.SequenceParallel {
 		src.multiple = max(s.Model.TensorParallel, 1)
 	}
@@ -65,26 +71,54 @@ func splitDocuments(g geometry, s *config.Scenario, r *jsonlReader) (*Data, erro
 	if d.AnswerOnlyLoss {
 		out.Summary += fmt.Sprintf(", %d without an answer (%d by cutting)", r.answerless, r.answersCut)
 	}
+	if g.packed {
+		train.pack(s.Train.TrainIters * s.Train.GlobalBatchSize)
+		out.Summary += ", " + train.plan.String()
+	}
 	if cut < n {
 		out.Validation = &val
+		if g.packed {
+			val.pack(0)
+		}
 	}
 	return out, nil
 }
 
-// Microbatch is B documents [B, S], the next ones of the epoch's order; S is seq_length, or with pad_to: longest the
-// longest of the B, rounded up to a multiple that sequence parallelism can cut.
+// pack plans rows for a run that uses that many.
+func (d *documents) pack(rows int) {
+	tokens := func(doc int) int { return len(d.docs[doc].tokens) - 1 }
+	places := func(doc int) int { return rounded(tokens(doc), d.placed) }
+	d.plan = newPlan(d.order, d.s, rows, places, tokens)
+}
+
+// Microbatch is B documents [B, S], the next ones of the epoch's order, or the next B rows of the plan; S is
+// seq_length, or with pad_to: longest the longest of the B, rounded up to a multiple that sequence parallelism can cut.
 func (d *documents) Microbatch(step, mb int) *nn.Microbatch {
 	rows := make([]sequence, d.b)
 	longest := 0
 	for i := range rows {
-		rows[i] = d.docs[d.order.at(d.sample(step, mb, i))].sequence(d.answerOnly)
+		rows[i] = d.row(d.sample(step, mb, i))
 		longest = max(longest, len(rows[i].ids))
 	}
 	s := d.s
 	if d.longest {
-		s = (longest + d.multiple - 1) / d.multiple * d.multiple
+		s = rounded(longest, d.multiple)
 	}
 	return d.assemble(rows, s)
+}
+
+// row is row g of the run.
+func (d *documents) row(g int) sequence {
+	if !d.packed {
+		return d.docs[d.order.at(g)].sequence(d.answerOnly)
+	}
+	from, to := d.plan.row(g)
+	docs := make([]placed, 0, to-from)
+	for i := from; i < to; i++ {
+		q := d.docs[d.order.at(i)].sequence(d.answerOnly)
+		docs = append(docs, placed{q, rounded(len(q.ids), d.placed)})
+	}
+	return packedRow(docs, d.padToken)
 }
 
 // jsonlReader collects documents and what is wrong with them.

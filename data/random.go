@@ -43,6 +43,12 @@ func (s *stream) below(n int) int {
 	return int(uint64(s.next()) * uint64(n) >> 32)
 }
 
+// normal is a standard normal number, drawn from 53 bits.
+func (s *stream) normal() float64 {
+	high, low := uint64(s.next()), uint64(s.next())
+	return kernel.NormalFromUniform((float64(high<<21|low>>11) + 0.5) / (1 << 53))
+}
+
 // order is the order in which the samples of a dataset are used: epoch after epoch, each a permutation.
 type order struct {
 	n       int // samples

@@ -46,7 +46,23 @@ func openReference(g geometry, s *config.Scenario) (*Data, error) {
 	}
 	return &Data{Train: d, VocabSize: g.v, Summary: fmt.Sprintf(
 		"reference: case %s, %s of %s of %s of %d, vocabulary of %d", c.Name, count(len(c.Steps), "step"),
-		count(g.m, "microbatch"), count(b, "row"), length, g.v)}, nil
+		count(g.m, "microbatch"), count(b, "row"), length, g.v) + extras(d.steps[0][0])}, nil
+}
+
+// extras says what else the microbatches of a case carry.
+func extras(m *nn.Microbatch) string {
+	text := ""
+	if m.Docs != nil {
+		docs := 0
+		for b := range m.B {
+			docs += len(m.Docs.Row(b, m.S))
+		}
+		text = fmt.Sprintf(", %.1f documents a row", float64(docs)/float64(m.B))
+	}
+	if m.Embeddings != nil {
+		text += fmt.Sprintf(", precomputed embeddings of %d", len(m.Embeddings)/(m.B*m.S))
+	}
+	return text
 }
 
 // fits compares the case's sizes with the scenario's.
@@ -88,6 +104,10 @@ func (d *reference) Microbatch(step, mb int) *nn.Microbatch {
 	d.sample(step, mb, 0) // checks the indices
 	m := *d.steps[step%len(d.steps)][mb]
 	m.IDs, m.Labels, m.Positions = slices.Clone(m.IDs), slices.Clone(m.Labels), slices.Clone(m.Positions)
+	m.Docs, m.Embeddings = slices.Clone(m.Docs), slices.Clone(m.Embeddings)
+	for b := range m.Docs {
+		m.Docs[b] = slices.Clone(m.Docs[b])
+	}
 	loss := *m.Loss
 	loss.Weight = slices.Clone(loss.Weight)
 	m.Loss = &loss

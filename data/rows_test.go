@@ -153,8 +153,8 @@ func TestRowProblems(t *testing.T) {
 		{Tokens: []int{1, 2}, Labels: []int{1}, LossMask: []int{1, 1, 1}, PaddingMask: []int{1}, Answer: &[2]int{1, 3}},
 		{Tokens: []int{1, 2}, Labels: []int{-1, 99}, LossMask: []int{2, 1}, PaddingMask: []int{0, 7}},
 	}
-	require.Equal(t, `dataset.rows[0].valid: found valid and tokens both set or both missing, expected one of them
-dataset.rows[1].valid: found valid and tokens both set or both missing, expected one of them
+	require.Equal(t, `dataset.rows[0].valid: found valid and tokens both set or both missing, expected one of them, or documents
+dataset.rows[1].valid: found valid and tokens both set or both missing, expected one of them, or documents
 dataset.rows[2].valid: found 5, expected a length from 0 to seq_length 4
 dataset.rows[3].tokens: found 5 tokens, expected at most seq_length 4
 dataset.rows[4].tokens: found 16 at 1, expected an id of the vocabulary, from 0 to 15
@@ -173,5 +173,5 @@ dataset.rows[6].loss_mask: found 2 at 0, expected 0 or 1`, refused(t, s))
 	for range 30 {
 		s.Dataset.Rows = append(s.Dataset.Rows, config.Row{})
 	}
-	require.Contains(t, refused(t, s), "dataset.rows[19].valid: found valid and tokens both set or both missing, expected one of them\nand 10 more")
+	require.Contains(t, refused(t, s), "dataset.rows[19].valid: found valid and tokens both set or both missing, expected one of them, or documents\nand 10 more")
 }
