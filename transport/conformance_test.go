@@ -75,7 +75,7 @@ func (b *mailbox) take() transport.Message {
 const (
 	ranks      = 4
 	channels   = 3
-	perChannel = 3
+	perChannel = 2
 )
 
 // noise is where payloads are cut from.

@@ -166,7 +166,7 @@ func TestEmbeddedServerDies(t *testing.T) {
 // TestServerRestarts kills an external server in the middle of traffic and starts it again. Either every message
 // arrives, or a failure says that some did not; both ends keep still in neither case.
 func TestServerRestarts(t *testing.T) {
-	for round := range 3 {
+	for round := range 2 {
 		s := external(t, nil)
 		port := s.Addr().(*net.TCPAddr).Port
 		n := start(t, Options{URL: s.ClientURL(), tick: 5 * time.Millisecond, Outage: patience, CreditBytes: 1 << 20})

@@ -234,6 +234,33 @@ func TestSilentPeerIsReportedOnce(t *testing.T) {
 	require.Equal(t, 1, reports)
 }
 
+// TestAnswersEndSilence: a peer that answers before the limit is never reported, however often it is asked.
+func TestAnswersEndSilence(t *testing.T) {
+	f := newFlow(limits{piece: 100, edge: 10_000, channel: 10_000})
+	f.push(t, 0, []byte("x"))
+	for f.publish() {
+	}
+	for range 10 {
+		for range 4 {
+			require.Empty(t, f.out.tick(5))
+			for f.publish() {
+			}
+		}
+		require.NoError(t, f.out.credited(1, totals{}))
+	}
+}
+
+// TestOldCreditChangesNothing: credits are totals, so an older one that comes late takes nothing back.
+func TestOldCreditChangesNothing(t *testing.T) {
+	f := newFlow(limits{piece: 100, edge: 10_000, channel: 10_000})
+	f.push(t, 0, []byte("x"))
+	f.publish()
+	e := f.out.edges[1]
+	require.NoError(t, f.out.credited(1, totals{pieces: 1, bytes: 97, chans: []chanTotal{{0, 97}}}))
+	require.NoError(t, f.out.credited(1, totals{chans: []chanTotal{{0, 0}}}))
+	require.Equal(t, []uint64{1, 97, 97}, []uint64{e.acked, e.transit.back, e.chans[0].window.back})
+}
+
 func TestImpossibleCreditIsRefused(t *testing.T) {
 	f := newFlow(limits{piece: 100, edge: 10_000, channel: 10_000})
 	require.ErrorContains(t, f.out.credited(1, totals{}), "credit from rank 1, nothing was sent there")

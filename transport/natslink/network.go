@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
 	"phalanx/transport"
@@ -172,16 +173,24 @@ func (l *link) open() (err error) {
 	l.ended.Add(2)
 	l.pieces.SetClosedHandler(func(string) { l.ended.Done() })
 	credits.SetClosedHandler(func(string) { l.ended.Done() })
-	if err := l.data.FlushTimeout(connectTimeout); err != nil {
+	if err := roundTrip(l.data); err != nil {
 		return fmt.Errorf("natslink: rank %d: the server does not confirm the subscription for data: %w", l.rank, err)
 	}
-	if err := l.ctrl.FlushTimeout(connectTimeout); err != nil {
+	if err := roundTrip(l.ctrl); err != nil {
 		return fmt.Errorf("natslink: rank %d: the server does not confirm the subscription for credits: %w", l.rank, err)
 	}
 	l.loops.Add(2)
 	go l.write()
 	go l.keep()
 	return nil
+}
+
+// roundTrip returns when the server has done all that was asked of it before. FlushTimeout would do, but it takes its
+// timer from a pool of the whole process, which a test on virtual time must not share with others.
+func roundTrip(c *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	return c.FlushWithContext(ctx)
 }
 
 // Close ends all links, then the embedded server, and returns when both are gone.

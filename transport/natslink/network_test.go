@@ -1,9 +1,12 @@
 package natslink
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
@@ -178,6 +181,21 @@ func TestBuffersAreReused(t *testing.T) {
 		in.link.Consumed(m)
 	}
 	require.LessOrEqual(t, len(seen), 2)
+}
+
+// TestInABubble: the network runs on virtual time, so tests of the layers above may.
+func TestInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, err := Start(context.Background(), Options{Embedded: true, Run: "bubble"})
+		require.NoError(t, err)
+		in, out := open(t, n, 1), open(t, n, 0)
+		out.send(t, 1, 0, payload(0, 1<<20))
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, in.waiting())
+		in.link.Consumed(in.take(t))
+		in.quiet(t)
+		require.NoError(t, n.Close())
+	})
 }
 
 func TestNameAndURL(t *testing.T) {
