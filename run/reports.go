@@ -111,6 +111,17 @@ func (t TokenLoss) all(j *job, term int) []bool {
 	return out
 }
 
+// where is the cross entropies of some positions.
+func (t TokenLoss) where(counts []bool) []float64 {
+	var out []float64
+	for i, ce := range t.CE {
+		if counts[i] {
+			out = append(out, ce)
+		}
+	}
+	return out
+}
+
 // tokenLossReport prints, per loss term, the loss with the data's mask and with a mask of ones, on the same weights,
 // the share of their mass on padding, and percentiles of the per-token cross entropy as Megatron-Bridge#6103 does.
 func (j *job) tokenLossReport() string {
@@ -135,7 +146,7 @@ func (j *job) tokenLossReport() string {
 		fmt.Fprintf(&b, "  %-6s with mask    loss %9.4f over %5d tokens, %5.1f %% of its mass on padding\n", name, loss, n, 100*share)
 		loss, n, share = t.Masked(t.all(j, term))
 		fmt.Fprintf(&b, "  %-6s without mask loss %9.4f over %5d tokens, %5.1f %% of its mass on padding\n", name, loss, n, 100*share)
-		fmt.Fprintf(&b, "  %-6s per-token CE: %s\n", name, percentiles(t.CE))
+		fmt.Fprintf(&b, "  %-6s per-token CE: %s\n", name, percentiles(t.where(t.all(j, term))))
 		fmt.Fprintf(&b, "  %-6s worst %s\n", name, t.worst(j.s.Dataset.SeqLength))
 	}
 	return strings.TrimRight(b.String(), "\n")
