@@ -18,7 +18,7 @@ type who struct {
 
 // props are those of every actor of a run: own decider for its children, own middleware around it.
 func (r *run) props(w who, produce func() actor.Actor, more ...actor.PropsOption) *actor.Props {
-	return actor.PropsFromProducer(produce, append(more, actor.WithSupervisor(decider{r}), actor.WithReceiverMiddleware(r.guard(w)))...)
+	return actor.PropsFromProducer(produce, append(more, actor.WithSupervisor(decider{r}), actor.WithDispatcher(&r.workers), actor.WithReceiverMiddleware(r.guard(w)))...)
 }
 
 // guard keeps what the runtime loses when a shell panics: the message and the stack. In messages whose failure the

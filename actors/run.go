@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -37,6 +38,7 @@ type run struct {
 	log        *zap.Logger
 	system     *actor.ActorSystem
 	supervisor *actor.PID
+	workers    workers
 	links      []transport.Link
 	groups     [][]*actor.PID // by rank and axis; nil: not split
 	gives      bool           // a received payload is the receiver's for good
@@ -60,14 +62,13 @@ type run struct {
 func Run(ctx context.Context, job Job) (*Result, error) {
 	job, err := job.complete()
 	if err != nil {
+		if job.Network != nil {
+			err = errors.Join(err, job.Network.Close())
+		}
 		return nil, err
 	}
 	r := newRun(job)
-	if err := ctx.Err(); err != nil {
-		r.end(nil, r.interrupted(err))
-		return r.shutdown()
-	}
-	if err := r.open(); err != nil {
+	if err := r.open(ctx); err != nil {
 		r.end(nil, err)
 		return r.shutdown()
 	}
@@ -95,7 +96,7 @@ func newRun(job Job) *run {
 type giver interface{ GivesPayloads() bool }
 
 // open opens every rank's link. Messages find their group by its path; none comes before the barrier opens.
-func (r *run) open() error {
+func (r *run) open(ctx context.Context) error {
 	world := r.job.Sizes.World()
 	r.links, r.groups = make([]transport.Link, world), make([][]*actor.PID, world)
 	for rank := range world {
@@ -105,6 +106,9 @@ func (r *run) open() error {
 		}
 	}
 	for rank := range world {
+		if err := ctx.Err(); err != nil {
+			return r.interrupted(err)
+		}
 		link, err := r.job.Network.Open(rank, transport.Handler{
 			Receive: func(m transport.Message) { r.receive(rank, m) },
 			Fail:    func(err error) { r.fail(&RankError{Place: r.place(rank), Part: "link", Cause: err}) },
@@ -204,6 +208,7 @@ func (r *run) shutdown() (*Result, error) {
 		r.fail(fmt.Errorf("network %s: %w", r.job.Network.Name(), err))
 	}
 	r.system.Shutdown()
+	r.workers.close()
 	return r.outcome()
 }
 

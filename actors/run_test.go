@@ -293,7 +293,7 @@ func TestMergedReports(t *testing.T) {
 }
 
 func TestWrongJobsAreRefused(t *testing.T) {
-	good := Job{Sizes: tpOnly(1), Programs: same(func(nn.Comm) {}), Network: newMemnet()}
+	good := Job{Sizes: tpOnly(1), Programs: same(func(nn.Comm) {})}
 	for says, change := range map[string]func(*Job){
 		"found sizes tp 0":            func(j *Job) { j.Sizes.TP = 0 },
 		"found 70000 ranks":           func(j *Job) { j.Sizes.DP = 70000 },
@@ -302,8 +302,11 @@ func TestWrongJobsAreRefused(t *testing.T) {
 		"expected both Programs and ": func(j *Job) { j.Network = nil },
 	} {
 		j := good
+		n := newMemnet()
+		j.Network = n
 		change(&j)
 		_, err := Run(context.Background(), j)
 		require.ErrorContains(t, err, says)
+		require.Equal(t, j.Network != nil, n.closed, "Run closes the network in any case")
 	}
 }

@@ -239,6 +239,6 @@ func TestStallOnTheRealClock(t *testing.T) {
 	})})
 	var s *StallError
 	require.ErrorAs(t, err, &s)
-	require.Less(t, time.Since(stuck), 1200*time.Millisecond)
+	require.Less(t, time.Since(stuck), 3*time.Second) // 0.6 s, and a loaded machine
 	require.Len(t, s.Statuses, 2)
 }

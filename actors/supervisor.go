@@ -35,7 +35,9 @@ func (s *supervisor) Receive(ctx actor.Context) {
 		s.started(ctx)
 		return
 	case *actor.Stopping:
-		s.timer.Stop()
+		if s.timer != nil {
+			s.timer.Stop()
+		}
 		return
 	}
 	if s.run.isOver() {
