@@ -281,7 +281,7 @@ func (r *run) place(rank int) collective.Place {
 // split is the axes that have groups.
 func (r *run) split() []mesh.Axis {
 	var axes []mesh.Axis
-	for a := mesh.TP; a <= mesh.PP; a++ {
+	for _, a := range mesh.Axes() {
 		if r.job.Sizes.Of(a) > 1 {
 			axes = append(axes, a)
 		}

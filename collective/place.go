@@ -27,7 +27,7 @@ func (p Place) Of(rank int) Place { return Place{Rank: rank, Sizes: p.Sizes} }
 func (p Place) String() string {
 	c := p.Sizes.Coord(p.Rank)
 	var at []string
-	for _, a := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP, mesh.PP} {
+	for _, a := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP, mesh.PP, mesh.EP} {
 		if p.Sizes.Of(a) > 1 {
 			at = append(at, fmt.Sprintf("%s %d", a, c.Of(a)))
 		}

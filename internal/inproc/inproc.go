@@ -89,7 +89,7 @@ func newJob(sizes mesh.Sizes, programs func(rank int) []func(nn.Comm), o Options
 		pending: map[node]collective.Request{}, ports: map[port][]any{}, queues: map[edge][]collective.Outgoing{}}
 	for rank := range sizes.World() {
 		place := collective.Place{Rank: rank, Sizes: sizes}
-		for _, a := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP, mesh.PP} {
+		for _, a := range mesh.Axes() {
 			if sizes.Of(a) > 1 {
 				j.groups[groupKey{rank, a}] = collective.NewGroup(place, a)
 			}
