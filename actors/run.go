@@ -100,7 +100,7 @@ func (r *run) open(ctx context.Context) error {
 	world := r.job.Sizes.World()
 	r.links, r.groups = make([]transport.Link, world), make([][]*actor.PID, world)
 	for rank := range world {
-		r.groups[rank] = make([]*actor.PID, mesh.PP+1)
+		r.groups[rank] = make([]*actor.PID, mesh.AxisCount)
 		for _, a := range r.split() {
 			r.groups[rank][a] = r.system.NewLocalPID(r.rankPath(rank) + "/" + a.String())
 		}

@@ -1,7 +1,8 @@
-// Package moe holds the mixture-of-experts layer: router, auxiliary losses, and experts as grouped products over
-// rows sorted by expert (SEMANTICS §5, §6).
+// Package moe holds the mixture-of-experts layer: router, auxiliary losses, expert bias, capacity, dispatch, and experts
+// as grouped products over rows sorted by expert (SEMANTICS §5, §6).
 //
-// Shapes: N local rows, E experts, K experts per row, F hidden features of an expert.
+// Shapes: N local rows, E experts, K experts per row, F hidden features of an expert. The router works in float64
+// inside a row and rounds what leaves it to T, as upstream works in fp32 inside bf16 models.
 package moe
 
 import (
@@ -15,142 +16,308 @@ import (
 type Router[T tensor.Float] struct {
 	Weight     nn.Weights[T] // [E, H], replicated
 	K          int
-	PreSoftmax bool    // softmax over all experts before the choice; else over the K chosen
-	AuxCoeff   float64 // moe_aux_loss_coeff; 0: no aux loss
+	Score      ScoreFunc
+	PreSoftmax bool     // softmax over all experts before the choice; else over the K chosen
+	Groups     Groups   // group-limited choice
+	Scaling    float64  // moe_router_topk_scaling_factor; 0: none
+	Bias       *Bias[T] // expert bias; nil: none
+	Balancing  []Balancing
 	ZCoeff     float64 // moe_z_loss_coeff; 0: no z loss
+	Jitter     float64 // moe_input_jitter_eps; 0: none
+	Forced     bool    // moe_router_force_load_balancing: random logits, for benchmarks
+	Seed       uint64  // of jitter and forced logits
+	Capacity   Capacity
+	Replay     *Replay // nil: choose anew every time
+	running    mean    // of global balancing
 }
 
-// Routing is the executed choice.
+// Routing is the executed choice. A dropped choice has expert −1 and probability 0.
 type Routing[T tensor.Float] struct {
+	K      int
 	Expert []int32 // [N, K], by falling score; ties go to the lowest index
 	Prob   []T     // [N, K]
 }
 
 type routerSaved[T tensor.Float] struct {
-	x      tensor.Mat[T]
+	x      tensor.Mat[T] // after jitter
 	logits tensor.Mat[T] // [N, E]
-	scores tensor.Mat[T] // softmax over all experts
-	lse    []T           // [N]
-	route  Routing[T]
-	stats  counts
+	scores []float64     // [N, E] of the score function, before normalisation
+	shares []float64     // [N, E] what the auxiliary losses see: scores that sum to 1
+	lse    []float64     // [N]
+	route  Routing[T]    // before capacity drops
+	jitter []T           // [N, H] factors; nil: none
+	stats  stats
 }
 
-// counts are integers over the whole microbatch (shards of the sequence added).
-type counts struct {
-	expert []int64 // valid rows that chose each expert
-	valid  int64   // valid rows
+// stats are integers over the whole microbatch (shards of the sequence added) and over the pool of global balancing.
+type stats struct {
+	valid    int64     // valid rows of the microbatch
+	aux      []int64   // [E] valid rows whose plain top-k has each expert
+	rows     [][]int64 // [B][E] the same by row of the batch, for seq_aux
+	rowValid []int64   // [B] valid rows of each row of the batch
+	pool     []float64 // [E] running mean of aux over the step's microbatches, summed over data-parallel ranks
+	poolT    int64     // valid rows of this microbatch index over data-parallel ranks
 }
 
 // Forward routes rows [N, H]. Padding rows are routed too; they only do not count.
 func (r *Router[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (Routing[T], *routerSaved[T]) {
-	s := &routerSaved[T]{x: x, logits: r.Weight.Forward(c.Arena, x)}
-	s.scores = c.Arena.Mat(x.Rows, r.Weight.Out)
-	s.lse = c.Arena.Alloc(x.Rows)
-	s.route = Routing[T]{Expert: make([]int32, x.Rows*r.K), Prob: c.Arena.Alloc(x.Rows * r.K)}
-	for i := range x.Rows {
-		mx, sum := kernel.SoftmaxInto(s.scores.Row(i), s.logits.Row(i), 1)
-		s.lse[i] = mx + kernel.Log(sum)
-		r.choose(s, i)
+	s := &routerSaved[T]{x: x}
+	s.x, s.jitter = r.shake(c, x)
+	s.logits = r.Weight.Forward(c.Arena, s.x)
+	r.force(c, s.logits)
+	n, e := s.logits.Rows, s.logits.Cols
+	s.scores, s.shares, s.lse = make([]float64, n*e), make([]float64, n*e), make([]float64, n)
+	s.route = Routing[T]{K: r.K, Expert: make([]int32, n*r.K), Prob: c.Arena.Alloc(n * r.K)}
+	row := newRowScratch(e)
+	for i := range n {
+		r.routeRow(s, i, row)
 	}
+	r.Replay.exchange(s.route.Expert, func(i int) { r.probabilities(s, i, row) }, r.K)
 	s.stats = r.count(c, s)
-	r.report(c, s)
-	return s.route, s
+	executed := applyCapacity(r.Capacity, c, s.route, e)
+	r.Bias.count(c, executed)
+	r.report(c, s, executed)
+	return executed, s
 }
 
-// choose fills row i of the routing.
-func (r *Router[T]) choose(s *routerSaved[T], i int) {
-	experts, probs := s.route.Expert[i*r.K:(i+1)*r.K], s.route.Prob[i*r.K:(i+1)*r.K]
-	topK(experts, s.logits.Row(i))
-	for j, e := range experts {
-		if r.PreSoftmax {
-			probs[j] = s.scores.Row(i)[e]
-		} else {
-			probs[j] = s.logits.Row(i)[e]
-		}
-	}
-	if !r.PreSoftmax {
-		kernel.SoftmaxInto(probs, probs, 1)
-	}
+// mean is a running mean of counts over the calls since the last reset (SEMANTICS §5.4).
+type mean struct {
+	sum   []float64
+	calls float64
 }
 
-// topK writes the indices of the len(dst) largest values, largest first, lowest index first among equals.
-func topK[T tensor.Float](dst []int32, x []T) {
-	for j := range dst {
-		best := int32(-1)
-		for e := range x {
-			if taken(dst[:j], int32(e)) {
-				continue
-			}
-			if best < 0 || x[e] > x[best] {
-				best = int32(e)
-			}
-		}
-		dst[j] = best
+func (m *mean) add(v []int64) []float64 {
+	if m.sum == nil {
+		m.sum = make([]float64, len(v))
+	}
+	m.calls++
+	out := make([]float64, len(v))
+	for i, n := range v {
+		m.sum[i] += float64(n)
+		out[i] = m.sum[i] / m.calls
+	}
+	return out
+}
+
+// StartStep forgets what was counted in the step before.
+func (r *Router[T]) StartStep() {
+	r.running = mean{}
+	if r.Bias != nil {
+		r.Bias.Reset()
 	}
 }
 
-func taken(chosen []int32, e int32) bool {
-	for _, t := range chosen {
-		if t == e {
-			return true
+type rowScratch struct{ logits, biased []float64 }
+
+func newRowScratch(e int) rowScratch { return rowScratch{make([]float64, e), make([]float64, e)} }
+
+// routeRow scores row i, chooses its experts and their probabilities.
+func (r *Router[T]) routeRow(s *routerSaved[T], i int, t rowScratch) {
+	e := s.logits.Cols
+	for j, v := range s.logits.Row(i) {
+		t.logits[j] = float64(v)
+	}
+	scores, shares := s.scores[i*e:(i+1)*e], s.shares[i*e:(i+1)*e]
+	mx, sum := kernel.SoftmaxInto(shares, t.logits, 1)
+	s.lse[i] = mx + kernel.Log(sum)
+	if r.Score == Softmax {
+		copy(scores, shares)
+	} else {
+		r.Score.score(scores, t.logits)
+		total := kernel.Sum(scores) + sumFloor
+		for j, v := range scores {
+			shares[j] = v / total
 		}
 	}
-	return false
+	choice := t.logits // the order of softmax scores is that of the logits
+	if r.Score != Softmax {
+		choice = scores
+	}
+	copy(t.biased, choice)
+	r.Bias.add(t.biased)
+	if r.Groups.N > 0 && r.Score == Softmax {
+		copy(t.biased, scores)
+		r.Bias.add(t.biased)
+	}
+	r.Groups.limit(t.biased, r.K)
+	topK(s.route.Expert[i*r.K:(i+1)*r.K], t.biased)
+	r.probabilities(s, i, t)
+}
+
+// probabilities fills the probabilities of row i's chosen experts: of the scores without bias.
+func (r *Router[T]) probabilities(s *routerSaved[T], i int, t rowScratch) {
+	e := s.logits.Cols
+	experts, probs, scores := s.route.Expert[i*r.K:(i+1)*r.K], s.route.Prob[i*r.K:(i+1)*r.K], s.scores[i*e:(i+1)*e]
+	w := t.biased[:0]
+	for _, x := range experts {
+		switch {
+		case r.Score == Softmax && !r.PreSoftmax:
+			w = append(w, float64(s.logits.Row(i)[x]))
+		default:
+			w = append(w, scores[x])
+		}
+	}
+	switch {
+	case r.Score == Softmax && !r.PreSoftmax:
+		kernel.SoftmaxInto(w, w, 1)
+	case r.Score != Softmax && r.K > 1:
+		total := kernel.Sum(w) + sumFloor
+		for j := range w {
+			w[j] /= total
+		}
+	}
+	for j := range w {
+		probs[j] = T(w[j] * r.scaling())
+	}
+}
+
+func (r *Router[T]) scaling() float64 {
+	if r.Scaling == 0 {
+		return 1
+	}
+	return r.Scaling
+}
+
+// Backward takes the gradient of the executed probabilities [N, K], adds those of the auxiliary losses, and returns
+// the gradient of the rows.
+func (r *Router[T]) Backward(c *nn.Ctx[T], s *routerSaved[T], dprob []T) tensor.Mat[T] {
+	n, e := s.logits.Rows, s.logits.Cols
+	dlogits := c.Arena.Mat(n, e)
+	g := rowGrad{dlogit: make([]float64, e), dscore: make([]float64, e), dshare: make([]float64, e), w: make([]float64, r.K)}
+	slopes := r.balancingSlopes(c, s)
+	for i := range n {
+		clear(g.dlogit)
+		clear(g.dscore)
+		clear(g.dshare)
+		r.chosenGrad(s, i, dprob[i*r.K:(i+1)*r.K], &g)
+		if !c.Skips(i) {
+			slopes.add(i%c.B, g.dshare)
+			r.zGrad(c, s, i, g.dlogit)
+		}
+		r.scoreGrad(s, i, &g)
+		for j, v := range g.dlogit {
+			dlogits.Row(i)[j] = T(v)
+		}
+	}
+	if r.Forced {
+		clear(dlogits.Data) // random logits teach nothing
+	}
+	r.Weight.WeightGrad(dlogits, s.x)
+	dx := r.Weight.InputGrad(c.Arena, dlogits)
+	if s.jitter != nil {
+		kernel.Mul(dx.Data, dx.Data, s.jitter)
+	}
+	return dx
+}
+
+// rowGrad is one row's gradients of logits, scores and shares.
+type rowGrad struct{ dlogit, dscore, dshare, w []float64 }
+
+// chosenGrad passes the gradient of row i's probabilities to its logits or scores.
+func (r *Router[T]) chosenGrad(s *routerSaved[T], i int, dprob []T, g *rowGrad) {
+	e := s.logits.Cols
+	experts, scores := s.route.Expert[i*r.K:(i+1)*r.K], s.scores[i*e:(i+1)*e]
+	scale := r.scaling()
+	for j := range g.w {
+		g.w[j] = float64(dprob[j]) * scale
+	}
+	switch {
+	case r.Score == Softmax && !r.PreSoftmax:
+		p := make([]float64, r.K)
+		for j := range p {
+			p[j] = float64(s.route.Prob[i*r.K+j]) / scale
+		}
+		kernel.SoftmaxGradRow(g.w, p, g.w, 1)
+		for j, x := range experts {
+			g.dlogit[x] += g.w[j]
+		}
+		return
+	case r.Score != Softmax && r.K > 1: // w = q/Σq
+		total, dot := sumFloor, 0.0
+		for _, x := range experts {
+			total += scores[x]
+		}
+		for j, x := range experts {
+			dot += g.w[j] * scores[x] / total
+		}
+		for j := range g.w {
+			g.w[j] = (g.w[j] - dot) / total
+		}
+	}
+	for j, x := range experts {
+		g.dscore[x] += g.w[j]
+	}
+}
+
+// scoreGrad passes the gradients of scores and shares to the logits.
+func (r *Router[T]) scoreGrad(s *routerSaved[T], i int, g *rowGrad) {
+	e := s.logits.Cols
+	scores, shares := s.scores[i*e:(i+1)*e], s.shares[i*e:(i+1)*e]
+	if r.Score == Softmax {
+		for j := range g.dscore {
+			g.dscore[j] += g.dshare[j]
+		}
+		kernel.SoftmaxGradRow(g.dscore, scores, g.dscore, 1)
+		for j, v := range g.dscore {
+			g.dlogit[j] += v
+		}
+		return
+	}
+	total, dot := sumFloor, 0.0
+	for j, v := range scores {
+		total += v
+		dot += g.dshare[j] * shares[j]
+	}
+	for j, v := range scores {
+		d := g.dscore[j] + (g.dshare[j]-dot)/total
+		g.dlogit[j] += d * r.Score.slope(float64(s.logits.Row(i)[j]), v)
+	}
+}
+
+// zGrad adds the gradient of the weighted z loss to row i's logits: 2·lse·softmax/T.
+func (r *Router[T]) zGrad(c *nn.Ctx[T], s *routerSaved[T], i int, dlogit []float64) {
+	if r.ZCoeff == 0 {
+		return
+	}
+	scale := 2 * r.ZCoeff * c.Aux.Gradient / c.Aux.Divisor / r.zTokens(c, s) * s.lse[i]
+	for j, v := range s.logits.Row(i) {
+		dlogit[j] += scale * kernel.Exp(float64(v)-s.lse[i])
+	}
 }
 
 // count takes the statistics of the microbatch: once, whatever the layout. Shards under sequence and context
 // parallelism hold different rows and are added; without sequence parallelism every tensor-parallel rank has all rows.
-func (r *Router[T]) count(c *nn.Ctx[T], s *routerSaved[T]) counts {
-	v := make([]int64, r.Weight.Out+1)
+func (r *Router[T]) count(c *nn.Ctx[T], s *routerSaved[T]) stats {
+	e := s.logits.Cols
+	v := make([]int64, c.B*(e+1)) // by row of the batch: E counts, then valid rows
+	best := make([]int32, r.K)
 	for i := range s.logits.Rows {
 		if c.Skips(i) {
 			continue
 		}
-		v[r.Weight.Out]++
-		for _, e := range s.route.Expert[i*r.K : (i+1)*r.K] {
-			v[e]++
+		row := v[i%c.B*(e+1) : (i%c.B+1)*(e+1)]
+		row[e]++
+		topK(best, s.shares[i*e:(i+1)*e])
+		for _, x := range best {
+			row[x]++
 		}
 	}
 	if c.SP {
 		nn.AllReduceInto(c.Comm, mesh.TP, nn.TagRouterCounts, c.Site, nn.Sum, v)
 	}
 	nn.AllReduceInto(c.Comm, mesh.CP, nn.TagRouterCounts, c.Site, nn.Sum, v)
-	return counts{expert: v[:r.Weight.Out], valid: v[r.Weight.Out]}
+	return r.pooled(c, newStats(v, c.B, e))
 }
 
-// Backward takes the gradient of the chosen probabilities [N, K], adds those of the auxiliary losses, and returns
-// the gradient of the rows.
-func (r *Router[T]) Backward(c *nn.Ctx[T], s *routerSaved[T], dprob []T) tensor.Mat[T] {
-	dlogits := c.Arena.Mat(s.logits.Rows, s.logits.Cols)
-	clear(dlogits.Data)
-	dscore := c.Arena.Alloc(s.logits.Cols)
-	aux := r.auxGrad(c, s)
-	for i := range s.logits.Rows {
-		clear(dscore)
-		r.chosenGrad(s, i, dprob[i*r.K:(i+1)*r.K], dlogits.Row(i), dscore)
-		if !c.Skips(i) {
-			kernel.AddInto(dscore, aux)
-			r.zGrad(c, s, i, dlogits.Row(i))
+func newStats(v []int64, b, e int) stats {
+	st := stats{aux: make([]int64, e)}
+	for row := range b {
+		part := v[row*(e+1) : (row+1)*(e+1)]
+		st.rows, st.rowValid = append(st.rows, part[:e]), append(st.rowValid, part[e])
+		st.valid += part[e]
+		for x, n := range part[:e] {
+			st.aux[x] += n
 		}
-		kernel.SoftmaxGradRow(dscore, s.scores.Row(i), dscore, 1)
-		kernel.AddInto(dlogits.Row(i), dscore)
 	}
-	r.Weight.WeightGrad(dlogits, s.x)
-	return r.Weight.InputGrad(c.Arena, dlogits)
-}
-
-// chosenGrad passes the gradient of row i's probabilities to its logits, or to its scores with PreSoftmax.
-func (r *Router[T]) chosenGrad(s *routerSaved[T], i int, dprob, dlogit, dscore []T) {
-	experts, probs := s.route.Expert[i*r.K:(i+1)*r.K], s.route.Prob[i*r.K:(i+1)*r.K]
-	if r.PreSoftmax {
-		for j, e := range experts {
-			dscore[e] += dprob[j]
-		}
-		return
-	}
-	d := make([]T, r.K)
-	kernel.SoftmaxGradRow(d, probs, dprob, 1)
-	for j, e := range experts {
-		dlogit[e] += d[j]
-	}
+	return st
 }

@@ -102,6 +102,10 @@ const (
 	TagRingKVGrad
 	TagGatherKV
 	TagHeads
+	TagRouterCapacity
+	TagDispatchCounts
+	TagDispatch
+	TagCombine
 	tagEnd
 )
 
@@ -113,6 +117,7 @@ var tagNames = [tagEnd]string{
 	TagRollIDs: "roll.input_ids", TagRollPositions: "roll.position_ids", TagRollLabels: "roll.labels",
 	TagRollLossMask: "roll.loss_mask", TagRollPaddingMask: "roll.padding_mask", TagRollEmbeddings: "roll.decoder_input",
 	TagRingKV: "ring_kv", TagRingKVGrad: "ring_kv_grad", TagGatherKV: "gather_kv", TagHeads: "heads",
+	TagRouterCapacity: "router_capacity", TagDispatchCounts: "dispatch_counts", TagDispatch: "dispatch", TagCombine: "combine",
 }
 
 // String is the tag's name.

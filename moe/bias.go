@@ -1,0 +1,67 @@
+package moe
+
+import (
+	"phalanx/mesh"
+	"phalanx/nn"
+	"phalanx/tensor"
+)
+
+// Bias is the expert bias (SEMANTICS §5.7): added to scores for the choice alone, moved after every optimizer step by
+// Rate towards the experts that got too few tokens. It is no parameter: it has no gradient, decay or moments.
+type Bias[T tensor.Float] struct {
+	Name   string // Hugging Face name
+	Rate   float64
+	Values []T
+	counts []int64 // valid rows of the executed choice, this rank's, since the last update
+}
+
+// NewBias is a bias of zeros for e experts.
+func NewBias[T tensor.Float](name string, e int, rate float64) *Bias[T] {
+	return &Bias[T]{Name: name, Rate: rate, Values: make([]T, e), counts: make([]int64, e)}
+}
+
+// add adds the bias to a row of scores. Nil adds nothing.
+func (b *Bias[T]) add(scores []float64) {
+	if b == nil {
+		return
+	}
+	for e, v := range b.Values {
+		scores[e] += float64(v)
+	}
+}
+
+// count takes the executed choice of valid rows of a training forward. Evaluation and recomputation do not count; a
+// tensor-parallel rank without sequence parallelism holds the rows of rank 0 again and leaves them to it.
+func (b *Bias[T]) count(c *nn.Ctx[T], r Routing[T]) {
+	if b == nil || c.Site.Phase != nn.Forward || c.Recompute || !c.SP && c.TPRank() > 0 {
+		return
+	}
+	for i, e := range r.Expert {
+		if e >= 0 && !c.Skips(i/r.K) {
+			b.counts[e]++
+		}
+	}
+}
+
+// Reset forgets what was counted.
+func (b *Bias[T]) Reset() { clear(b.counts) }
+
+// Update moves every bias by Rate·sign(mean − n) with n over the whole step, and forgets the counts.
+func (b *Bias[T]) Update(c nn.Comm, site nn.Site) {
+	for _, axis := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP} {
+		nn.AllReduceInto(c, axis, nn.TagRouterCounts, site, nn.Sum, b.counts)
+	}
+	total := int64(0)
+	for _, n := range b.counts {
+		total += n
+	}
+	for e, n := range b.counts {
+		switch n *= int64(len(b.counts)); { // n < mean without a division
+		case n < total:
+			b.Values[e] += T(b.Rate)
+		case n > total:
+			b.Values[e] -= T(b.Rate)
+		}
+	}
+	b.Reset()
+}
