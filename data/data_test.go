@@ -43,7 +43,12 @@ func refused(t *testing.T, s *config.Scenario) string {
 
 func write(t *testing.T, name, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
+	return put(t, t.TempDir(), name, text)
+}
+
+func put(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
