@@ -4,7 +4,8 @@ package config
 var trainKeys = []spec{
 	{key: "train.train_iters", def: required, in: between(1, MaxIterations), doc: "Optimizer steps."},
 	{key: "train.micro_batch_size", def: required, in: between(1, MaxMicroBatch), doc: "Rows that one data-parallel rank computes at a time."},
-	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size"},
+	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size",
+		"model.context_parallel_size", "model.pipeline_model_parallel_size"},
 		def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true,
 		doc: "Rows per optimizer step."},
 	{key: "train.dtype", def: "fp32", legal: []string{"fp32", "fp64", "bf16", "fp16"}, doc: "Element type of weights and activations."},

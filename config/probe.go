@@ -58,12 +58,8 @@ func (d *decoder) probe(n *node, at *loc, v reflect.Value) bool {
 			return d.spoil(at)
 		}
 	default:
-		tip := ""
-		if best, _ := nearest(n.text, []string{biasOnly, tokenLoss}); n.kind == scalar && best == biasOnly {
-			tip = "did you mean " + biasOnly + "?"
-		} else if best == tokenLoss {
-			tip = tokenLoss + " needs its tables"
-		}
+		best, _ := nearest(n.text, []string{biasOnly, tokenLoss})
+		tip := map[string]string{biasOnly: "did you mean " + biasOnly + "?", tokenLoss: tokenLoss + " needs its tables"}[best]
 		return d.wrong(n, at, expected, tip)
 	}
 	v.Set(reflect.ValueOf(p))
