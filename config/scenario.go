@@ -1,7 +1,7 @@
 // Package config holds the scenario: the structs a file is decoded into, strict loading with every problem at
 // line:column, dotted overrides, defaults and the rules between keys.
 //
-// Section names are Megatron-Bridge's and keys are Megatron-Core's; transport, expect, variants and dist are ours.
+// Section names are Megatron-Bridge's and keys are Megatron-Core's; transport, mutate, probe, expect, variants and dist are ours.
 package config
 
 // Scenario is one run: what a scenario file says after defaults and overrides.
@@ -68,7 +68,7 @@ type Model struct {
 	MTPLossMask string `yaml:"mtp_loss_mask"`
 
 	CalculatePerTokenLoss bool   `yaml:"calculate_per_token_loss"`
-	LossNormalization     string `yaml:"loss_normalization"` // exact
+	LossNormalization     string `yaml:"loss_normalization"` // exact | upstream
 
 	TensorParallel       int    `yaml:"tensor_model_parallel_size"`
 	SequenceParallel     bool   `yaml:"sequence_parallel"`
@@ -87,7 +87,7 @@ type Train struct {
 	DType               string `yaml:"dtype"`         // fp32 | fp64
 	EvalInterval        int    `yaml:"eval_interval"` // 0: never
 	EvalIters           int    `yaml:"eval_iters"`
-	SkipNaNMicrobatches bool   `yaml:"skip_nan_microbatches"` // drop what is not finite from losses, counts and gradients
+	SkipNaNMicrobatches bool   `yaml:"skip_nan_microbatches"` // drop a microbatch whose loss is not finite
 	Threads             int    `yaml:"threads"`               // compute threads of this process; 0: one per core. Changes no bit.
 }
 
