@@ -332,7 +332,7 @@ func TestCancelDoesNotWaitForALongTurn(t *testing.T) {
 	release, computing := make(chan struct{}), make(chan struct{})
 	n := newMemnet()
 	n.slow = 400 * time.Millisecond
-	time.AfterFunc(2*time.Second, func() { close(release) })
+	time.AfterFunc(1500*time.Millisecond, func() { close(release) })
 	go func() { <-computing; cancel() }()
 	var begun time.Time
 	var after bool

@@ -33,6 +33,8 @@ func (c *checker) run() Problems {
 	c.train()
 	c.dataset()
 	c.runtime()
+	c.mutate()
+	c.probe()
 	c.expectations()
 	c.variants()
 	c.s.Notes = c.notes
@@ -138,7 +140,23 @@ func (c *checker) value(key string, sp *spec, v reflect.Value) {
 		c.number(key, sp, v)
 	case v.Kind() == reflect.String && sp.legal != nil:
 		c.word(key, sp, v.String())
+	case v.Kind() == reflect.String:
+		if r := refusedValue(sp.key, v.String()); r != nil {
+			c.fail(key, r.valueMessage(show(v.String())))
+		}
+	case v.Kind() == reflect.Slice && sp.legal != nil:
+		for i := range v.Len() {
+			c.word(c.entry(key, i), sp, v.Index(i).String())
+		}
 	}
+}
+
+// entry is the key of an entry of a list: the list's own when it was written without brackets.
+func (c *checker) entry(key string, i int) string {
+	if m, ok := c.marks[key]; ok && m.value.kind != list {
+		return key
+	}
+	return fmt.Sprintf("%s.%d", key, i)
 }
 
 // expected says what a key takes, in words.
@@ -176,7 +194,16 @@ func (c *checker) word(key string, sp *spec, text string) {
 		return
 	}
 	message := fmt.Sprintf("found %s, expected %s", show(text), expected(sp, nil))
-	if best, _ := nearest(text, legalNow(sp)); best != "" {
+	if sp.what != "" {
+		message = fmt.Sprintf("found %s, which is no %s", show(text), sp.what)
+	}
+	switch best, _ := nearest(text, sp.legal); {
+	case best == "" && sp.what != "":
+		message += "; expected one of " + cut(strings.Join(legalNow(sp), ", "), 8*maxShown)
+	case best == "":
+	case refusedValue(sp.key, best) != nil:
+		message += "; the nearest, " + best + ", is not in this version"
+	default:
 		message += "; did you mean " + best + "?"
 	}
 	c.fail(key, message)

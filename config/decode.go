@@ -57,6 +57,8 @@ func (d *decoder) value(n *node, at *loc, v reflect.Value) bool {
 		return d.layerFreq(n, at, v)
 	case reflect.TypeFor[Values]():
 		return d.values(n, at, v)
+	case reflect.TypeFor[Probe]():
+		return d.probe(n, at, v)
 	}
 	switch v.Kind() {
 	case reflect.Struct:
@@ -133,6 +135,9 @@ func keyNames(t reflect.Type) []string {
 }
 
 func (d *decoder) list(n *node, at *loc, v reflect.Value) bool {
+	if n.kind == scalar && specOf(at.star()).single {
+		return d.listOfOne(n, at, v)
+	}
 	if n.kind != list {
 		tip := ""
 		if n.kind == scalar && !isStruct(v.Type().Elem()) {
@@ -150,6 +155,16 @@ func (d *decoder) list(n *node, at *loc, v reflect.Value) bool {
 			continue
 		}
 		d.value(item, at.item(i), out.Index(i))
+	}
+	v.Set(out)
+	return true
+}
+
+// listOfOne decodes a value that stands for a list of one.
+func (d *decoder) listOfOne(n *node, at *loc, v reflect.Value) bool {
+	out := reflect.MakeSlice(v.Type(), 1, 1)
+	if !d.value(n, at, out.Index(0)) {
+		return false
 	}
 	v.Set(out)
 	return true

@@ -31,7 +31,7 @@ func TestDefaults(t *testing.T) {
 			LayernormEpsilon: 1e-5, PositionEmbedding: "rope", RotaryBase: 10000, GatedLinearUnit: true, ActivationFunc: "silu", InitMethodStd: 0.02,
 			MoELayerFreq: LayerFreq{Every: 1}, MoEFFNHiddenSize: 64, MoERouterTopK: 2, MoERouterScore: "softmax", MoERouterBalancing: "aux_loss",
 			MTPLossScaling: 0.1, MTPLossMask: "passed", LossNormalization: "exact",
-			TensorParallel: 1, ContextParallel: 1, CPCommType: "p2p", PipelineParallel: 1, ExpertParallel: 1},
+			TensorParallel: 1, ContextParallel: 1, CPCommType: "p2p", PipelineParallel: 1, ExpertParallel: 1, ExpertTensorParallel: 1},
 		Train:      Train{TrainIters: 3, MicroBatchSize: 2, GlobalBatchSize: 2, DType: "fp32"},
 		Optimizer:  Optimizer{Optimizer: "adam", LR: 0.01, WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEps: 1e-8, ClipGrad: 1},
 		Scheduler:  Scheduler{LRDecayStyle: "constant", LRDecayIters: 3, LRWSDDecayStyle: "exponential"},
@@ -77,7 +77,22 @@ func TestEmptySchedulerSectionIsAbsent(t *testing.T) {
 
 func TestCloseTolerance(t *testing.T) {
 	s := parsed(t, smallFile+"expect: [{quantity: q, close: 1}, {quantity: q, close: 1, tolerance: 0.5}, {quantity: q, equals: 1}]\n")
-	require.Equal(t, []float64{1e-9, 0.5, 0}, []float64{s.Expect[0].Tolerance, s.Expect[1].Tolerance, s.Expect[2].Tolerance})
+	require.Equal(t, []float64{1e-9, 0.5, 0}, tolerances(s))
+}
+
+func tolerances(s Scenario) []float64 {
+	var out []float64
+	for _, e := range s.Expect {
+		out = append(out, e.Tolerance)
+	}
+	return out
+}
+
+// TestSameAsTolerance: fp64 leaves room for the order of sums only.
+func TestSameAsTolerance(t *testing.T) {
+	text := smallFile + "expect: [{same_as: single_rank}, {same_as: r.json, tolerance: 0}, {same_as: r.json, tolerance: 0.5}, {refused: x}]\n"
+	require.Equal(t, []float64{1e-4, 0, 0.5, 0}, tolerances(parsed(t, text)))
+	require.Equal(t, []float64{1e-9, 0, 0.5, 0}, tolerances(parsed(t, text, "train.dtype=fp64")))
 }
 
 // TestDatasetDefaults: what each kind leaves to its own defaults.
@@ -174,6 +189,14 @@ func TestNotes(t *testing.T) {
 		{"no MoE layer", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  moe_layer_freq: [0, 0]"},
 			[]string{"model.moe_layer_freq makes no decoder layer MoE: num_moe_experts has no effect"}},
 		{"exchange without CP", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  cp_comm_type: a2a"}, []string{"model.cp_comm_type has no effect with context_parallel_size 1"}},
+		{"odd length under CP", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  context_parallel_size: 2", "seq_length: 16", "seq_length: 17"}, []string{
+			"dataset.seq_length 17 is not divisible by 2 · context_parallel_size = 4: each document is padded to a multiple of it with slots that count nowhere; Megatron refuses this"}},
+		{"even length under CP", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  context_parallel_size: 2"}, nil},
+		{"odd length under SP", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  tensor_model_parallel_size: 2\n  sequence_parallel: true", "seq_length: 16", "seq_length: 17"}, []string{
+			"dataset.seq_length 17 is not divisible by tensor_model_parallel_size 2, as sequence_parallel splits it: slots are inserted that count nowhere; Megatron refuses this"}},
+		{"odd share under SP and CP", []string{"num_query_groups: 2", "num_query_groups: 4", "mtp_num_layers: 2",
+			"mtp_num_layers: 2\n  tensor_model_parallel_size: 4\n  context_parallel_size: 2\n  sequence_parallel: true", "seq_length: 16", "seq_length: 20"}, []string{
+			"dataset.seq_length: the share of each context-parallel rank, 10, is not divisible by tensor_model_parallel_size 4, as sequence_parallel splits it: slots are inserted that count nowhere; Megatron refuses this"}},
 		{"repeated once", []string{"mtp_num_layers: 2", "mtp_num_layers: 1\n  mtp_use_repeated_layer: true"},
 			[]string{"model.mtp_use_repeated_layer has no effect with mtp_num_layers 1"}},
 		{"depths beyond the row", []string{"mtp_num_layers: 2", "mtp_num_layers: 16"},

@@ -125,9 +125,9 @@ func laidOut(logicalKey string, logical []int, physicalKey string, physical []in
 		}
 		switch {
 		case place < n && first == 1:
-			return nil, faultAt(physicalKey, i+1, "found %d, expected at least %d: document %d starts at %d and has %d tokens", at+place, at+n, i, at, n)
+			return nil, faultAt(physicalKey, i+1, "found %d, expected at least %d: document %d starts at %d and has length %d", at+place, at+n, i, at, n)
 		case place < n || place > MaxSeqLength:
-			return nil, faultAt(physicalKey, i, "found %d, expected a length from %d to %d: document %d has %d tokens", place, n, MaxSeqLength, i, n)
+			return nil, faultAt(physicalKey, i, "found %d, expected a length from %d to %d: document %d has length %d", place, n, MaxSeqLength, i, n)
 		}
 		docs[i] = Document{Start: at, Logical: n, Physical: place}
 		at += place
@@ -157,7 +157,7 @@ func (r *Row) disagrees(docs []Document) *Fault {
 	for i, d := range docs {
 		for at := d.Start + d.Logical; at < d.Start+d.Physical; at++ {
 			if at < len(r.PaddingMask) && r.PaddingMask[at] == 0 {
-				return faultAt("padding_mask", at, "found 0, expected 1: document %d has %d tokens in its place of %d, and the rest is padding", i, d.Logical, d.Physical)
+				return faultAt("padding_mask", at, "found 0, expected 1: document %d has length %d in a place of %d, and the rest is padding", i, d.Logical, d.Physical)
 			}
 		}
 	}

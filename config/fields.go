@@ -28,7 +28,7 @@ func fieldsOf(t reflect.Type) []field {
 
 // isStruct reports whether t is a struct with keys, not a value with its own notation.
 func isStruct(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && t != reflect.TypeFor[LayerFreq]() && t != reflect.TypeFor[Values]()
+	return t.Kind() == reflect.Struct && t != reflect.TypeFor[LayerFreq]() && t != reflect.TypeFor[Values]() && t != reflect.TypeFor[Probe]()
 }
 
 // sectionNames are the top-level keys that hold keys, in order.

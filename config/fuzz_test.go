@@ -17,9 +17,13 @@ func FuzzParse(f *testing.F) {
 		"a:\n\tb: 1\n", "a: \x00", "a: \xff", "model: 3\n", "? [a]\n: 1\n", "<<: {a: 1}\n", "a: !!int 3\n", "%YAML 1.3\n---\n", "\xef\xbb\xbfmodel:\n",
 		"model: {num_layers: 99999999999999999999}\n", "expect: [{equals: [[1/2, -0], .inf]}]\n", "model: {moe_layer_freq: ([0]*1+[1]*3)*2}\n",
 		"variants: [{name: a, set: {expect.0.equals: [1, {a: b}], model.x.y: 1}}]\n", "\"\": 1\n\"a.b\": 2\n", "dataset: {kind: rows, rows: [~, {valid: -1}]}\n",
+		"mutate: mask_none\nprobe: {token_loss: {lm: [[.nan, 1/2], []], \"\": [[1]]}}\nexpect: [{detected: true, first: a}, {same_as: single_rank, tolerance: 0}]\n",
 	} {
 		f.Add(text, "model.num_layers=3")
 	}
+	f.Add(probeFile+"mutate: [mask_none, shard_roll]\nprobe: {token_loss: {lm: [[.nan, 1], [-.inf, -0]], mtp_2: [[1/3, .inf]]}}\n", "expect=[{detected: true, first: a}]")
+	f.Add(probeFile+"probe: {token_loss: [[.nan, 1]]}\n", "expect=[{same_as: r.json, tolerance: 0}]")
+	f.Add(goodFile+"mutate: []\nprobe: bias_only\n", "probe.token_loss=[[1]]")
 	src, err := os.ReadFile(filepath.Join("testdata", "golden", "fifteen.yaml"))
 	require.NoError(f, err)
 	f.Add(string(src), "dataset.rows.0.valid=4")

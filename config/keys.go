@@ -15,7 +15,10 @@ type spec struct {
 	in    *bounds  // range of a number
 	from  []string // keys that a derived default follows from: their problems are not repeated
 	null  bool     // null is legal and means the default
-	doc   string   // one line
+	// single: a list of one may be written without brackets.
+	single bool
+	what   string // what a legal word is called where there are too many to name them beside the nearest
+	doc    string // one line
 }
 
 // required marks a key without a default.
@@ -140,6 +143,8 @@ func typeName(t reflect.Type) string {
 		return "whole number or list of 0 and 1"
 	case reflect.TypeFor[Values](), reflect.TypeFor[*Values]():
 		return "number, fraction or list of them"
+	case reflect.TypeFor[Probe]():
+		return "bias_only or tables of losses"
 	case reflect.TypeFor[*[2]int]():
 		return "pair of whole numbers"
 	}

@@ -57,4 +57,6 @@ var modelKeys = []spec{
 		doc: "How attention exchanges keys and values over context-parallel ranks."},
 	{key: "model.pipeline_model_parallel_size", def: "1", in: between(1, MaxWorld), doc: "Pipeline stages."},
 	{key: "model.expert_model_parallel_size", def: "1", in: between(1, MaxWorld), doc: "Ranks that share the experts."},
+	{key: "model.expert_tensor_parallel_size", def: "1", in: between(1, MaxWorld),
+		doc: "Ranks that share each expert's weights; 1: every expert is whole (Megatron's default is tensor_model_parallel_size)."},
 }

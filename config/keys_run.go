@@ -4,13 +4,16 @@ package config
 var trainKeys = []spec{
 	{key: "train.train_iters", def: required, in: between(1, MaxIterations), doc: "Optimizer steps."},
 	{key: "train.micro_batch_size", def: required, in: between(1, MaxMicroBatch), doc: "Rows that one data-parallel rank computes at a time."},
-	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size"},
+	{key: "train.global_batch_size", from: []string{"train.micro_batch_size", "dist.world_size", "model.tensor_model_parallel_size",
+		"model.context_parallel_size", "model.pipeline_model_parallel_size"},
 		def: "= micro_batch_size · data-parallel size", in: between(1, MaxGlobalBatch), null: true,
 		doc: "Rows per optimizer step."},
 	{key: "train.dtype", def: "fp32", legal: []string{"fp32", "fp64", "bf16", "fp16"}, doc: "Element type of weights and activations."},
 	{key: "train.eval_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between evaluations; 0: never."},
 	{key: "train.eval_iters", def: "= 100 when eval_interval > 0, else 0", in: between(0, MaxIterations), doc: "Global batches per evaluation."},
 	{key: "train.threads", def: "0", in: between(0, MaxThreads), doc: "Compute threads of a process; 0: one per core. Changes no bit."},
+	{key: "train.skip_nan_microbatches", def: "false",
+		doc: "A microbatch whose loss is not finite is dropped from losses, counts and gradients instead of ending in NaN weights."},
 
 	{key: "optimizer.optimizer", def: "adam", legal: []string{"adam", "sgd", "lion", "muon", "dist_muon"},
 		doc: "Adam with decoupled weight decay (AdamW)."},
@@ -89,6 +92,11 @@ var runKeys = []spec{
 	{key: "transport.colocated", def: "nats", legal: []string{"nats", "direct"},
 		doc: "Between ranks of one process: nats, or direct (handed over in memory)."},
 	{key: "transport.piece_bytes", def: "262144", in: between(MinPieceBytes, MaxPieceBytes), doc: "Largest piece of a tensor in one message."},
+	{key: "transport.creds", null: true, doc: "With url: NATS credentials file. Relative to the scenario's folder, as are the next four."},
+	{key: "transport.nkey", null: true, doc: "With url: file with the seed of a NATS user key."},
+	{key: "transport.tls_ca", null: true, doc: "With url: certificates that sign the server's."},
+	{key: "transport.tls_cert", null: true, doc: "With url: certificate of this client; needs tls_key."},
+	{key: "transport.tls_key", null: true, doc: "With url: key of tls_cert."},
 
 	{key: "recovery.collective_timeout_s", def: "5", in: &bounds{high: MaxTimeoutS, lowOpen: true},
 		doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom."},
@@ -104,21 +112,31 @@ var runKeys = []spec{
 	{key: "variants", doc: "Runs of this file: each is the file with its own settings."},
 	{key: "variants.*.name", def: required, doc: "Names the variant; unique in the file."},
 	{key: "variants.*.set", doc: "Dotted keys and their values, as overrides on the command line."},
+
+	{key: "mutate", legal: allMutations(), null: true, single: true, what: "planted bug",
+		doc: "Planted bugs: each makes the trainer wrong in one public way, to see what it looks like and whether an expectation catches it."},
+	{key: "probe", null: true, doc: "bias_only: every weight is zero but a trainable output bias, so that gradients are exact fractions; " +
+		"{token_loss: TABLE} or {token_loss: {lm: TABLE, mtp_1: TABLE}}: rows of losses by position in place of the cross entropy, " +
+		"micro_batch_size rows for every microbatch or global_batch_size rows for the step."},
 }
 
 // expectKeys are the keys of an expectation.
 var expectKeys = []spec{
 	{key: "expect", doc: "What must hold, else the run exits with 3."},
-	{key: "expect.*.quantity", doc: "Dotted name of an observable; phalanx run --list-quantities prints them."},
+	{key: "expect.*.quantity", doc: "Dotted name of an observable, with an index as in probe.lm.grad_bias[2] or without; phalanx run --list-quantities prints them."},
 	{key: "expect.*.step", def: "= the last", in: between(0, MaxIterations), null: true, doc: "Step at which the quantity is read."},
 	{key: "expect.*.microbatch", def: "= 0", in: between(0, MaxMicrobatches), null: true, doc: "Microbatch at which the quantity is read."},
 	{key: "expect.*.row", in: between(0, MaxMicroBatch), null: true, doc: "Row of the quantity."},
 	{key: "expect.*.equals", null: true, doc: "The quantity is this number, fraction (-13/48) or list."},
 	{key: "expect.*.close", null: true, doc: "The quantity is this within tolerance."},
-	{key: "expect.*.tolerance", def: "= 1e-9 with close", in: atLeast(0), doc: "Greatest error for close."},
+	{key: "expect.*.tolerance", def: "= 1e-9 with close; with same_as 1e-9 in fp64, else 1e-4", in: atLeast(0),
+		doc: "Greatest error for close and same_as; 0 with same_as: the same bits."},
 	{key: "expect.*.below", null: true, doc: "The quantity is less than this."},
 	{key: "expect.*.above", null: true, doc: "The quantity is more than this."},
 	{key: "expect.*.between", doc: "The quantity is in [low, high]."},
 	{key: "expect.*.finite", def: "false", doc: "The quantity has no NaN or infinity; without a quantity: every loss, norm and weight of the run."},
 	{key: "expect.*.refused", doc: "The scenario is refused with a problem that contains this text."},
+	{key: "expect.*.same_as", null: true, doc: "Every quantity of the run is that of single_rank (the run on one rank, without mutate) or of the file of a run's report."},
+	{key: "expect.*.detected", def: "false", doc: "The comparison with the single-rank oracle fails, so that the bugs of mutate are seen."},
+	{key: "expect.*.first", null: true, doc: "With detected: the first quantity that differs."},
 }

@@ -76,6 +76,9 @@ func TestRefusalsAreNeeded(t *testing.T) {
 			require.NotEmpty(t, r.now, r.key)
 		case sp.legal != nil:
 			require.True(t, slices.ContainsFunc(sp.legal, r.values), "%s refuses no legal word", r.key)
+		case sp.in == nil: // a text
+			require.NotEmpty(t, r.now, r.key)
+			require.True(t, r.values("without_faults"), "%s refuses no text", r.key)
 		default:
 			require.NotEmpty(t, r.now, r.key)
 			require.True(t, r.values(number(sp.in.high)), "%s refuses no number of its range", r.key)
@@ -123,6 +126,7 @@ func TestKeys(t *testing.T) {
 		"dataset.paths": "list of texts", "dataset.rows": "list of entries", "dataset.rows.*.tokens": "list of whole numbers", "dataset.rows.*.valid": "whole number",
 		"dataset.rows.*.answer": "pair of whole numbers", "dataset.rows.*.cu_seqlens": "list of whole numbers", "dataset.packed": "true or false", "rng.seed": "whole number", "transport.embedded": "true or false", "variants.*.set": "dotted keys with values",
 		"expect.*.equals": "number, fraction or list of them", "expect.*.between": "list of numbers", "expect.*.below": "number",
+		"mutate": "list of texts", "probe": "bias_only or tables of losses", "transport.creds": "text", "expect.*.detected": "true or false",
 	} {
 		require.Equal(t, typ, byName[name].Type, name)
 	}

@@ -16,7 +16,11 @@ func (s *Scenario) Normalised() []byte {
 	var b bytes.Buffer
 	v := reflect.ValueOf(s).Elem()
 	for _, f := range fieldsOf(v.Type()) {
-		if f.name == "variants" {
+		switch {
+		case f.name == "variants", f.name == "probe" && !s.Probe.On():
+			continue
+		case f.name == "probe":
+			fmt.Fprintf(&b, "probe: %s\n", s.probeText())
 			continue
 		}
 		if !isStruct(f.typ) {
@@ -88,11 +92,16 @@ func canonical(at *loc, v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// canonicalEntry writes an entry of a list; keys that have their zero value are left out.
+// canonicalEntry writes an entry of a list; keys that have their zero value are left out, but not a tolerance of 0 that
+// asks for the same bits.
 func canonicalEntry(at *loc, v reflect.Value) string {
 	var parts []string
+	exact := ""
+	if e, ok := v.Interface().(Expect); ok && e.SameAs != "" {
+		exact = "tolerance"
+	}
 	for _, f := range fieldsOf(v.Type()) {
-		if fv := v.Field(f.index); !fv.IsZero() && !unset(at.key(f.name), fv) {
+		if fv := v.Field(f.index); (!fv.IsZero() || f.name == exact) && !unset(at.key(f.name), fv) {
 			parts = append(parts, f.name+": "+canonical(at.key(f.name), fv))
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // TestNormalised: the canonical text of one scenario, whole.
 func TestNormalised(t *testing.T) {
 	s := parsed(t, edited(t, "model:\n", "name: norm\nabout: \"two\\nlines\"\nmodel:\n", "{valid: 11}", "{tokens: [1, 2], labels: [-100, 3], answer: [0, 1]}",
-		"finite: true", "step: 0, equals: [1, -13/48]", "optimizer:\n", "transport: {embedded: true}\noptimizer:\n"))
+		"{quantity: lm loss, finite: true}", "{quantity: lm loss, step: 0, equals: [1, -13/48]}\n  - {same_as: single_rank, tolerance: 0}\n  - {detected: true, first: q}",
+		"optimizer:\n", "transport: {embedded: true}\nmutate: mask_none\nprobe: bias_only\noptimizer:\n"))
 	want := `name: norm
 about: "two\nlines"
 model:
@@ -53,6 +54,7 @@ model:
   cp_comm_type: p2p
   pipeline_model_parallel_size: 1
   expert_model_parallel_size: 1
+  expert_tensor_parallel_size: 1
 train:
   train_iters: 3
   micro_batch_size: 2
@@ -60,6 +62,7 @@ train:
   dtype: fp32
   eval_interval: 0
   eval_iters: 0
+  skip_nan_microbatches: false
   threads: 0
 optimizer:
   optimizer: adam
@@ -108,14 +111,22 @@ logger:
   mask_report: false
 checkpoint:
   save_interval: 0
-expect: [{quantity: "lm loss", step: 0, equals: [1, -0.2708333333333333]}]
+mutate: [mask_none]
+probe: bias_only
+expect: [{quantity: "lm loss", step: 0, equals: [1, -0.2708333333333333]}, {tolerance: 0, same_as: single_rank}, {detected: true, first: q}]
 `
 	require.Equal(t, want, string(s.Normalised()))
 	requireSame(t, s)
 }
 
-// same takes away what a text cannot keep: the lines of expectations.
+// same takes away what a text cannot keep: the lines of expectations. Tables of losses become texts, in which NaN is NaN.
 func same(s Scenario) Scenario {
+	var tables []string
+	for _, term := range s.Probe.terms() {
+		tables = append(tables, term+": "+tableText(s.Probe.TokenLoss[term]))
+	}
+	s.About += fmt.Sprintf("\n%q", tables)
+	s.Probe.TokenLoss = nil
 	s.Expect = append([]Expect(nil), s.Expect...)
 	for i := range s.Expect {
 		s.Expect[i].Line = 0
@@ -199,9 +210,33 @@ func drawScenario(t *rapid.T) string {
 	put("rng: {seed: %d}", rapid.Uint64().Draw(t, "seed"))
 	maybe("checkpoint", "checkpoint: {save: %q, save_interval: 2}", rapid.StringMatching(`[a-z"' :#]+`).Draw(t, "folder"))
 	drawDataset(t, put, seq)
-	maybe("expect", "expect: [{quantity: a b, equals: [1, %v, -1/3]}, {quantity: q, close: %v, tolerance: 1e-9, step: 1}, {refused: \"x: y\"}]",
-		real("value", -1e300, 1e300), real("close", -1, 1))
+	maybe("mutate", "mutate: %s", pick("mutations", "[]", "null", "mask_none", "[shard_roll, mask_none]"))
+	drawProbe(t, put, micro, seq)
+	maybe("expect", "expect: [{quantity: a b, equals: [1, %v, -1/3]}, {quantity: q, close: %v, tolerance: 1e-9, step: 1}, {refused: \"x: y\"}, %s]",
+		real("value", -1e300, 1e300), real("close", -1, 1), pick("whole", "{same_as: single_rank}", "{same_as: a/b.json, tolerance: 0}", "{same_as: single_rank, tolerance: 2}"))
 	return b.String()
+}
+
+// drawProbe writes no probe, bias_only or tables: of one term, or one for all.
+func drawProbe(t *rapid.T, put func(format string, args ...any), micro, seq int) {
+	cell := rapid.OneOf(rapid.SampledFrom([]string{".nan", ".inf", "-.inf", "-0", "1/3", "20"}), rapid.Custom(func(t *rapid.T) string {
+		return fmt.Sprint(rapid.Float64().Draw(t, "loss"))
+	}))
+	table := func() string {
+		rows := make([]string, micro)
+		for i := range rows {
+			rows[i] = "[" + strings.Join(rapid.SliceOfN(cell, seq, seq).Draw(t, "losses"), ", ") + "]"
+		}
+		return "[" + strings.Join(rows, ", ") + "]"
+	}
+	switch rapid.SampledFrom([]string{"none", "bias_only", "lm", "all"}).Draw(t, "probe") {
+	case "bias_only":
+		put("probe: bias_only")
+	case "lm":
+		put("probe: {token_loss: {lm: %s}}", table())
+	case "all":
+		put("probe: {token_loss: %s}", table())
+	}
 }
 
 func drawDataset(t *rapid.T, put func(format string, args ...any), seq int) {

@@ -21,6 +21,7 @@ func (e *Expect) comparisons() []string {
 	}{
 		{"equals", e.Equals != nil}, {"close", e.Close != nil}, {"below", e.Below != nil}, {"above", e.Above != nil},
 		{"between", e.Between != nil}, {"finite", e.Finite}, {"refused", e.Refused != ""},
+		{"same_as", e.SameAs != ""}, {"detected", e.Detected},
 	} {
 		if c.set {
 			have = append(have, c.name)
@@ -37,16 +38,20 @@ func (c *checker) expectation(e *Expect, at string) {
 	}
 	have := e.comparisons()
 	switch {
+	case len(have) == 0 && e.First != "":
+		c.fail(at+".first", "names what detected: true is to find first; add detected: true, or remove first")
+		return
 	case len(have) == 0:
-		c.fail(at, "compares nothing; expected exactly one of equals, close, below, above, between, finite: true or refused")
+		c.fail(at, "compares nothing; expected exactly one of equals, close, below, above, between, finite: true, same_as, detected: true or refused")
 		return
 	case len(have) > 1:
 		c.fail(at, "has "+strings.Join(have, " and ")+" at once; expected exactly one comparison, so write one expectation for each")
 		return
 	}
 	c.quantity(e, at, have[0])
-	if e.Tolerance != 0 && e.Close == nil {
-		c.fail(at+".tolerance", "goes with close, not with "+have[0]+"; remove it, or use close")
+	c.whole(e, at, have[0])
+	if e.Tolerance != 0 && e.Close == nil && e.SameAs == "" {
+		c.fail(at+".tolerance", "goes with close and same_as, not with "+have[0]+"; remove it, or use close")
 	}
 	if e.Close != nil && e.Tolerance == 0 {
 		c.fail(at+".tolerance", "0 leaves close no room; give a tolerance above 0, or use equals")
@@ -64,10 +69,33 @@ func (c *checker) expectation(e *Expect, at string) {
 // quantity checks that an expectation names what it looks at, unless it looks at nothing (refused) or everything (finite).
 func (c *checker) quantity(e *Expect, at, comparison string) {
 	switch {
+	case comparison == "same_as", comparison == "detected":
 	case comparison != "refused" && comparison != "finite" && e.Quantity == "":
 		c.fail(at, comparison+" needs a quantity; phalanx run --list-quantities FILE prints them")
-	case comparison == "refused" && (e.Quantity != "" || e.Step != nil || e.Microbatch != nil || e.Row != nil):
+	case comparison == "refused" && e.looks():
 		c.fail(at, "refused looks at no quantity, step, microbatch or row; remove them")
+	}
+}
+
+// looks reports whether an expectation says what it looks at.
+func (e *Expect) looks() bool {
+	return e.Quantity != "" || e.Step != nil || e.Microbatch != nil || e.Row != nil
+}
+
+// whole holds the rules of expectations that compare a whole run with another: same_as and detected.
+func (c *checker) whole(e *Expect, at, comparison string) {
+	switch {
+	case comparison == "same_as" && e.looks():
+		c.fail(at, "same_as compares every quantity of the run; remove quantity, step, microbatch and row")
+	case comparison == "detected" && e.looks():
+		c.fail(at, "detected compares every quantity of the run; remove quantity, step, microbatch and row, and say in first what differs first")
+	case comparison == "detected" && len(c.s.Mutate) == 0:
+		c.fail(at+".detected", "there is no planted bug to detect; name one in mutate, or remove detected", "mutate")
+	case comparison != "detected" && e.First != "":
+		c.fail(at+".first", "goes with detected: true, not with "+comparison+"; remove it, or use detected")
+	}
+	if best, _ := nearest(e.SameAs, []string{"single_rank", "without_faults"}); best != "" && best != e.SameAs && !strings.ContainsAny(e.SameAs, "./") {
+		c.fail(at+".same_as", fmt.Sprintf("found %s, expected %s; did you mean %s?", show(e.SameAs), sameAsNow, best))
 	}
 }
 

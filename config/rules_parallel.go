@@ -2,14 +2,14 @@ package config
 
 import "fmt"
 
-// split is a size that tensor parallelism divides.
+// split is a size that tensor parallelism must divide.
 type split struct {
 	key, name string
 	size      int
 }
 
-// splits are the sizes that tensor_model_parallel_size must divide. The width of experts is among them because a layout
-// with expert tensor parallelism shards them.
+// splits are the sizes that tensor_model_parallel_size must divide. The width of experts is not among them: every rank
+// holds whole experts. Nor is seq_length: the model inserts slots where it has to.
 func (c *checker) splits() []split {
 	m := &c.s.Model
 	all := []split{
@@ -19,12 +19,6 @@ func (c *checker) splits() []split {
 	}
 	if m.HasDense() {
 		all = append(all, split{"model.ffn_hidden_size", "ffn_hidden_size", m.FFNHiddenSize})
-	}
-	if m.HasMoE() {
-		all = append(all, split{"model.moe_ffn_hidden_size", "moe_ffn_hidden_size", m.MoEFFNHiddenSize})
-	}
-	if m.SequenceParallel {
-		all = append(all, split{"dataset.seq_length", "seq_length", c.s.Dataset.SeqLength})
 	}
 	return all
 }
@@ -47,7 +41,31 @@ func (c *checker) parallel() {
 	} else if m.CPCommType == "a2a" {
 		c.allToAll()
 	}
+	c.inserted()
 	c.world()
+}
+
+// inserted notes the lengths for which the model inserts slots that hold nothing and count nowhere. Megatron has no such
+// slots and refuses these lengths.
+func (c *checker) inserted() {
+	m, seq := &c.s.Model, c.s.Dataset.SeqLength
+	const tp, cp = "model.tensor_model_parallel_size", "model.context_parallel_size"
+	if seq == 0 || !c.ok(tp, cp, "dataset.seq_length") {
+		return
+	}
+	local, of := seq, fmt.Sprintf("dataset.seq_length %d", seq)
+	if chunks := product(2, m.ContextParallel); m.ContextParallel > 1 {
+		if seq%chunks != 0 {
+			c.note("dataset.seq_length %d is not divisible by 2 · context_parallel_size = %d: each document is padded to a multiple of it "+
+				"with slots that count nowhere; Megatron refuses this", seq, chunks)
+		}
+		local = product(2, (seq-1)/chunks+1)
+		of = fmt.Sprintf("dataset.seq_length: the share of each context-parallel rank, %d,", local)
+	}
+	if m.SequenceParallel && m.TensorParallel > 1 && local%m.TensorParallel != 0 {
+		c.note("%s is not divisible by tensor_model_parallel_size %d, as sequence_parallel splits it: slots are inserted "+
+			"that count nowhere; Megatron refuses this", of, m.TensorParallel)
+	}
 }
 
 // allToAll: with cp_comm_type a2a every rank computes whole heads, so TP and CP divide them together.
@@ -86,12 +104,8 @@ func (c *checker) tensorParallel(key string) {
 		if s.size%t == 0 {
 			continue
 		}
-		with := ""
-		if s.name == "seq_length" {
-			with = ", as sequence_parallel needs"
-		}
-		c.fail(s.key, fmt.Sprintf("%s %d is not divisible by tensor_model_parallel_size %d%s; nearest legal tensor_model_parallel_size: %d",
-			s.name, s.size, t, with, legal), key)
+		c.fail(s.key, fmt.Sprintf("%s %d is not divisible by tensor_model_parallel_size %d; nearest legal tensor_model_parallel_size: %d",
+			s.name, s.size, t, legal), key)
 	}
 }
 

@@ -72,6 +72,34 @@ func (c *checker) runtime() {
 			c.fail("transport.url", fmt.Sprintf("found %s, expected nats://host:port (or tls, ws, wss), several with commas", show(part)))
 		}
 	}
+	c.secrets()
+}
+
+// secrets holds the rules of the files that a server of somebody else asks for.
+func (c *checker) secrets() {
+	t := &c.s.Transport
+	for _, f := range []struct{ key, path string }{
+		{"transport.creds", t.Creds}, {"transport.nkey", t.NKey}, {"transport.tls_ca", t.TLSCA}, {"transport.tls_cert", t.TLSCert},
+		{"transport.tls_key", t.TLSKey},
+	} {
+		switch {
+		case f.path == "":
+		case t.Kind == "direct":
+			c.fail(f.key, "kind direct uses no server; remove it, or use kind nats with url", "transport.kind")
+		case t.Embedded != nil && *t.Embedded:
+			c.fail(f.key, "the embedded server asks for no credentials and no TLS; remove it, or name a server in url", "transport.embedded")
+		case t.URL == "":
+			c.fail(f.key, "goes with url, and there is none; set transport.url, or remove it", "transport.url")
+		}
+	}
+	switch {
+	case t.TLSCert != "" && t.TLSKey == "":
+		c.fail("transport.tls_cert", "needs tls_key; set both or neither")
+	case t.TLSKey != "" && t.TLSCert == "":
+		c.fail("transport.tls_key", "needs tls_cert; set both or neither")
+	case t.Creds != "" && t.NKey != "":
+		c.fail("transport.nkey", "is given beside creds, which says who this is already; remove one of the two", "transport.creds")
+	}
 }
 
 // name checks a name from which folders and subjects are made: parts between slashes, none empty or made of dots.

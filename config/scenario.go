@@ -1,7 +1,7 @@
 // Package config holds the scenario: the structs a file is decoded into, strict loading with every problem at
 // line:column, dotted overrides, defaults and the rules between keys.
 //
-// Section names are Megatron-Bridge's and keys are Megatron-Core's; transport, expect, variants and dist are ours.
+// Section names are Megatron-Bridge's and keys are Megatron-Core's; transport, mutate, probe, expect, variants and dist are ours.
 package config
 
 // Scenario is one run: what a scenario file says after defaults and overrides.
@@ -68,14 +68,15 @@ type Model struct {
 	MTPLossMask string `yaml:"mtp_loss_mask"`
 
 	CalculatePerTokenLoss bool   `yaml:"calculate_per_token_loss"`
-	LossNormalization     string `yaml:"loss_normalization"` // exact
+	LossNormalization     string `yaml:"loss_normalization"` // exact | upstream
 
-	TensorParallel   int    `yaml:"tensor_model_parallel_size"`
-	SequenceParallel bool   `yaml:"sequence_parallel"`
-	ContextParallel  int    `yaml:"context_parallel_size"`
-	CPCommType       string `yaml:"cp_comm_type"` // p2p (default) | all_gather | a2a
-	PipelineParallel int    `yaml:"pipeline_model_parallel_size"`
-	ExpertParallel   int    `yaml:"expert_model_parallel_size"`
+	TensorParallel       int    `yaml:"tensor_model_parallel_size"`
+	SequenceParallel     bool   `yaml:"sequence_parallel"`
+	ContextParallel      int    `yaml:"context_parallel_size"`
+	CPCommType           string `yaml:"cp_comm_type"` // p2p (default) | all_gather | a2a
+	PipelineParallel     int    `yaml:"pipeline_model_parallel_size"`
+	ExpertParallel       int    `yaml:"expert_model_parallel_size"`
+	ExpertTensorParallel int    `yaml:"expert_tensor_parallel_size"` // 1: every rank holds whole experts (Megatron's default is TP)
 }
 
 // Train says how long and how much at a time.
@@ -86,8 +87,8 @@ type Train struct {
 	DType               string `yaml:"dtype"`         // fp32 | fp64
 	EvalInterval        int    `yaml:"eval_interval"` // 0: never
 	EvalIters           int    `yaml:"eval_iters"`
-	SkipNaNMicrobatches bool   `yaml:"skip_nan_microbatches"`
-	Threads             int    `yaml:"threads"` // compute threads of this process; 0: one per core. Changes no bit.
+	SkipNaNMicrobatches bool   `yaml:"skip_nan_microbatches"` // drop a microbatch whose loss is not finite
+	Threads             int    `yaml:"threads"`               // compute threads of this process; 0: one per core. Changes no bit.
 }
 
 // Optimizer is AdamW with decoupled decay.
@@ -180,6 +181,13 @@ type Transport struct {
 	URL        string `yaml:"url"`       // a running server
 	Colocated  string `yaml:"colocated"` // nats (default) | direct: ranks of one process hand slices over
 	PieceBytes int    `yaml:"piece_bytes"`
+
+	// Files for the server at URL, below Dir when relative.
+	Creds   string `yaml:"creds"`    // NATS credentials
+	NKey    string `yaml:"nkey"`     // seed of a NATS user key
+	TLSCA   string `yaml:"tls_ca"`   // certificates that the server's is signed by
+	TLSCert string `yaml:"tls_cert"` // this client's certificate
+	TLSKey  string `yaml:"tls_key"`  // and its key
 }
 
 // Recovery so far has one key; the others come with recovery itself.
@@ -211,7 +219,10 @@ type Variant struct {
 // Probe makes gradients exact fractions or losses a table, so that masks and denominators can be read off (SCENARIO §2).
 type Probe struct {
 	BiasOnly bool // every weight is zero but a trainable output bias
-	// TokenLoss replaces the cross entropy of a term (lm, mtp_1, …) by a table [rows of the microbatch][positions].
+	// TokenLoss replaces the cross entropy of a term (lm, mtp_1, …) by a table [rows][seq_length]; a term without a table
+	// keeps its cross entropy. A table of micro_batch_size rows holds for every microbatch, one of global_batch_size rows
+	// for the whole step: row r of microbatch j (counted over all replicas) is its row j·micro_batch_size + r. Several
+	// terms may share a table: it is not to be changed.
 	TokenLoss map[string][][]float64
 }
 
@@ -232,7 +243,7 @@ type Expect struct {
 	Between    []float64 `yaml:"between"`
 	Finite     bool      `yaml:"finite"`
 	Refused    string    `yaml:"refused"`
-	SameAs     string    `yaml:"same_as"`  // single_rank | a file of a run's report
+	SameAs     string    `yaml:"same_as"`  // single_rank | the file of a run's report; every quantity within tolerance
 	Detected   bool      `yaml:"detected"` // the comparison with the oracle fails
 	First      string    `yaml:"first"`    // with detected: the first quantity that differs
 	Line       int       `yaml:"-"`

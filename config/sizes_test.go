@@ -109,7 +109,7 @@ func TestKindsOfLayers(t *testing.T) {
 	require.True(t, m.HasDense())
 }
 
-// TestAllToAllDividesHeads: the rule waits behind the refusal of context parallelism, so it is called by itself.
+// TestAllToAllDividesHeads: TP and CP divide heads and groups together; what TP alone does not divide is another rule's.
 func TestAllToAllDividesHeads(t *testing.T) {
 	s := parsed(t, goodFile) // 4 heads, 2 groups
 	problems := func(tp, cp int) []string {

@@ -113,7 +113,7 @@ func count(n int, what string) string {
 	switch {
 	case n == 1:
 		return "1 " + what
-	case strings.HasSuffix(what, "ch"):
+	case strings.HasSuffix(what, "batch"):
 		what += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, what)

@@ -70,6 +70,39 @@ func TestStream(t *testing.T) {
 	require.Len(t, seen, 7)
 }
 
+// TestPlanIsBounded: a run that needs more than the limit meets the first rows again.
+func TestPlanIsBounded(t *testing.T) {
+	r := planner{order: order{n: 10, seed: 3, name: "x", shuffle: true}, s: 8, need: 1000, limit: 35,
+		places: func(doc int) int { return 1 + doc%7 }, tokens: func(doc int) int { return 1 + doc%7 }}
+	p := r.plan()
+	require.Equal(t, 3, p.epochs, "whole epochs below the limit")
+	require.Equal(t, []int{30, 8 * p.rows, len(p.starts) - 1}, []int{p.docs, p.positions, p.rows})
+	for g := range p.rows {
+		from, to := p.row(g)
+		again, end := p.row(g + 2*p.rows)
+		require.Equal(t, []int{from, to}, []int{again, end})
+		require.Equal(t, from/10, (to-1)/10, "no row of two epochs")
+	}
+	r.limit = 3
+	require.Equal(t, 1, r.plan().epochs, "one epoch however many documents")
+	r.limit, r.need = 35, 1
+	require.Equal(t, p.starts[:5], r.plan().starts[:5])
+	r.order.shuffle, r.need = false, 1000
+	require.Equal(t, 1, r.plan().epochs)
+}
+
+func TestNormal(t *testing.T) {
+	s, n := newStream(1, "x", 0), 20000
+	var sum, squares, fourth float64
+	for range n {
+		x := s.normal()
+		sum, squares, fourth = sum+x, squares+x*x, fourth+x*x*x*x
+	}
+	require.InDelta(t, 0, sum/float64(n), 0.036)
+	require.InDelta(t, 1, squares/float64(n), 0.05)
+	require.InDelta(t, 3, fourth/float64(n), 0.35)
+}
+
 func TestLimits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.txt")
 	require.NoError(t, os.WriteFile(path, []byte("0123456789"), 0o600))

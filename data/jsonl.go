@@ -88,7 +88,7 @@ func splitDocuments(g geometry, s *config.Scenario, r *jsonlReader) (*Data, erro
 func (d *documents) pack(rows int) {
 	tokens := func(doc int) int { return len(d.docs[doc].tokens) - 1 }
 	places := func(doc int) int { return rounded(tokens(doc), d.placed) }
-	d.plan = newPlan(d.order, d.s, rows, places, tokens)
+	d.plan = planner{order: d.order, s: d.s, need: rows, limit: plannedMax, places: places, tokens: tokens}.plan()
 }
 
 // Microbatch is B documents [B, S], the next ones of the epoch's order, or the next B rows of the plan; S is

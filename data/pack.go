@@ -79,30 +79,36 @@ type plan struct {
 	filling
 }
 
-// newPlan plans at least need rows if plannedMax allows, in whole epochs and at least one: without shuffling one is all.
-// places are the physical lengths of the documents, none above s, and tokens their logical ones. The rows of an epoch
-// depend on its order, hence on seed and epoch, alone.
-func newPlan(o order, s, need int, places, tokens func(doc int) int) plan {
-	p := plan{starts: []int32{0}}
-	epochs := 1
-	if o.shuffle {
-		epochs = max(1, plannedMax/o.n)
+// planner says what to plan: rows of s positions, at least need of them if the limit allows. places are the physical
+// lengths of the documents, none above s, and tokens their logical ones.
+type planner struct {
+	order          order
+	s, need, limit int
+	places, tokens func(doc int) int
+}
+
+// plan is whole epochs, at least one; without shuffling one is all. The rows of an epoch depend on its order, hence on
+// seed and epoch, alone, and how many there are neither on need nor on what else the run does.
+func (r planner) plan() plan {
+	p, n, epochs := plan{starts: []int32{0}}, r.order.n, 1
+	if r.order.shuffle {
+		epochs = max(1, r.limit/n)
 	}
-	for ; p.epochs < epochs && (p.epochs == 0 || p.rows < need); p.epochs++ {
-		first, used := p.epochs*o.n, 0
-		for i := first; i < first+o.n; i++ {
-			doc := o.at(i)
-			n := places(doc)
-			if used+n > s {
+	for ; p.epochs < epochs && (p.epochs == 0 || p.rows < r.need); p.epochs++ {
+		first, used := p.epochs*n, 0
+		for i := first; i < first+n; i++ {
+			doc := r.order.at(i)
+			place := r.places(doc)
+			if used+place > r.s {
 				p.starts, used = append(p.starts, int32(i)), 0
 			}
-			used += n
-			p.tokens += tokens(doc)
+			used += place
+			p.tokens += r.tokens(doc)
 		}
-		p.starts = append(p.starts, int32(first+o.n))
+		p.starts = append(p.starts, int32(first+n))
 		p.rows = len(p.starts) - 1
 	}
-	p.docs, p.positions = p.epochs*o.n, p.rows*s
+	p.docs, p.positions = p.epochs*n, p.rows*r.s
 	return p
 }
 

@@ -21,7 +21,7 @@ func TestI11_EveryLayoutIsTheSingleRank(t *testing.T) {
 		want, err := j.Run(trial.Single, inproc.Options{})
 		require.NoError(t, err)
 		for _, l := range trial.Layouts()[1:] {
-			l.CommType = rapid.SampledFrom(commTypes(m.NumQueryGroups / l.TP / l.CP)).Draw(t, "comm type")
+			l.CommType = rapid.SampledFrom(commTypes(m.NumQueryGroups/l.TP/l.CP)).Draw(t, "comm type")
 			got, err := j.Run(l, inproc.Options{Seed: rapid.Uint64().Draw(t, "order")})
 			require.NoError(t, err)
 			require.NoError(t, got.Same(want, 1e-9), "%s", l)
