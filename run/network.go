@@ -26,11 +26,21 @@ func (j *job) network(ctx context.Context) (transport.Network, error) {
 		url = j.o.NATS
 	}
 	o := natslink.Options{URL: url, Embedded: t.UsesEmbedded() && j.o.NATS == "" || url == "", PieceBytes: t.PieceBytes,
+		Creds: j.credential(t.Creds), NKey: j.credential(t.NKey),
+		TLSCA: j.credential(t.TLSCA), TLSCert: j.credential(t.TLSCert), TLSKey: j.credential(t.TLSKey),
 		Run: runName(&j.s), Build: buildID(&j.s), Ranks: j.s.Sizes().World(), Logger: j.o.Logger}
 	if !o.Embedded { // runs of one scenario may share a server
 		o.Run = fmt.Sprintf("%s-%d", o.Run, os.Getpid())
 	}
 	return natslink.Start(ctx, o)
+}
+
+// credential is a file that the scenario names; "" is none.
+func (j *job) credential(path string) string {
+	if path == "" {
+		return ""
+	}
+	return located(&j.s, path)
 }
 
 // runName is the scenario's name in the letters that a subject may have.

@@ -21,10 +21,10 @@ func MakePlan(s config.Scenario) (*Plan, error) {
 	if m.MTPNumLayers > 0 {
 		p.line("depths     %d MTP, loss factor %g, loss mask %s", m.MTPNumLayers, m.MTPLossScaling, m.MTPLossMask)
 	}
-	p.line("ranks      %d = tp %d × dp %d%s", sizes.World(), sizes.TP, sizes.DP, spText(m))
+	p.line("ranks      %d = tp %d × cp %d × dp %d%s", sizes.World(), sizes.TP, sizes.CP, sizes.DP, spText(m))
 	p.line("batch      global %d = micro %d × %d microbatches × dp %d, sequence %d", s.Train.GlobalBatchSize, s.Train.MicroBatchSize,
 		s.NumMicrobatches(), sizes.DP, s.Dataset.SeqLength)
-	for _, axis := range []mesh.Axis{mesh.TP, mesh.DP} {
+	for _, axis := range []mesh.Axis{mesh.TP, mesh.CP, mesh.DP} {
 		p.groups(sizes, axis)
 	}
 	p.ranks(&s)
@@ -66,7 +66,7 @@ func (p *Plan) ranks(s *config.Scenario) {
 	for r := range sizes.World() {
 		c := sizes.Coord(r)
 		n := s.NumMicrobatches()
-		p.line("rank %-5d tp %d dp %d: layers 0–%d, heads 1/%d, microbatches %d–%d%s", r, c.TP, c.DP, s.Model.NumLayers-1, sizes.TP,
+		p.line("rank %-5d tp %d cp %d dp %d: layers 0–%d, heads 1/%d, microbatches %d–%d%s", r, c.TP, c.CP, c.DP, s.Model.NumLayers-1, sizes.TP,
 			c.DP*n, (c.DP+1)*n-1, depthText(&s.Model))
 	}
 }
@@ -91,6 +91,11 @@ func (p *Plan) traffic(s *config.Scenario) {
 		per := 2 * (g - 1) / g * rows * float64(m.HiddenSize) * size // one all-reduce, or its two halves under SP
 		blocks := float64(m.NumLayers + m.MTPNumLayers)
 		p.line("messages   tp: about %s a step and rank (activations, forward and backward)", bytesText(per*4*blocks*float64(s.NumMicrobatches())))
+	}
+	if g := float64(sizes.CP); g > 1 {
+		kv := 2 * float64(m.NumQueryGroups/sizes.TP*m.KVChannels) * rows / g * size
+		blocks := float64(m.NumLayers + m.MTPNumLayers)
+		p.line("messages   cp: about %s a step and rank (keys and values, %s)", bytesText(3*(g-1)*kv*blocks*float64(s.NumMicrobatches())), m.CPCommType)
 	}
 	if g := float64(sizes.DP); g > 1 {
 		p.line("messages   dp: %s a step and rank (gradients)", bytesText(2*(g-1)/g*float64(m.Parameters())/float64(sizes.TP)*size))

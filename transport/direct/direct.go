@@ -93,3 +93,6 @@ func (l *link) Send(m transport.Message) error {
 
 // Consumed does nothing: the payload belongs to its receiver, and nobody waits for credit.
 func (l *link) Consumed(transport.Message) {}
+
+// GivesPayloads says that a received payload is the receiver's for good: nobody else holds it.
+func (*Network) GivesPayloads() bool { return true }

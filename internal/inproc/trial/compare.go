@@ -9,7 +9,7 @@ import (
 )
 
 // scaleMin is the least scale an error is relative to: below it a tensor is zero but for rounding.
-const scaleMin = 1e-6
+const scaleMin = 1e-4
 
 // Near compares a tensor with what it should be: max|got − want| at most tolerance · max|want|. Anything that is not a
 // number is an error; tolerance 0 wants the same bits.
