@@ -65,7 +65,7 @@ func (c *checker) moe() {
 		c.fail(topk, "1 with a softmax over the chosen experts makes every weight 1, and the router learns nothing "+
 			"(Megatron refuses it too); set moe_router_pre_softmax: true", "model.moe_router_pre_softmax", "model.moe_router_score_function")
 	}
-	if m.MoEAuxLossCoeff != 0 && m.MoERouterBalancing == "none" {
+	if m.MoEAuxLossCoeff.At(0) != 0 && m.MoERouterBalancing.Has("none") {
 		c.note("model.moe_aux_loss_coeff has no effect with moe_router_load_balancing_type none")
 	}
 	if c.ok(freq, "model.num_layers") && !m.HasMoE() {

@@ -55,9 +55,26 @@ type Model struct {
 	MoERouterTopK       int       `yaml:"moe_router_topk"`
 	MoERouterScore      string    `yaml:"moe_router_score_function"` // softmax
 	MoERouterPreSoftmax bool      `yaml:"moe_router_pre_softmax"`
-	MoERouterBalancing  string    `yaml:"moe_router_load_balancing_type"` // aux_loss | none
-	MoEAuxLossCoeff     float64   `yaml:"moe_aux_loss_coeff"`
-	MoEZLossCoeff       float64   `yaml:"moe_z_loss_coeff"` // null = 0
+	MoERouterBalancing  Words     `yaml:"moe_router_load_balancing_type"` // none, or aux_loss, seq_aux_loss, global_aux_loss: one or a list
+	MoEAuxLossCoeff     Numbers   `yaml:"moe_aux_loss_coeff"`             // one for all, or one for each
+	MoEZLossCoeff       float64   `yaml:"moe_z_loss_coeff"`               // null = 0
+	MoESeqAuxPerRow     bool      `yaml:"moe_seq_aux_per_row"`
+
+	MoERouterNumGroups          int     `yaml:"moe_router_num_groups"` // 0: no groups
+	MoERouterGroupTopK          int     `yaml:"moe_router_group_topk"`
+	MoERouterTopKScaling        float64 `yaml:"moe_router_topk_scaling_factor"` // 0: none
+	MoERouterEnableExpertBias   bool    `yaml:"moe_router_enable_expert_bias"`
+	MoERouterBiasUpdateRate     float64 `yaml:"moe_router_bias_update_rate"`
+	MoERouterForceLoadBalancing bool    `yaml:"moe_router_force_load_balancing"`
+	MoERouterFusion             bool    `yaml:"moe_router_fusion"`
+	MoEInputJitterEps           float64 `yaml:"moe_input_jitter_eps"`
+	MoESharedExpertSize         int     `yaml:"moe_shared_expert_intermediate_size"` // 0: none
+	MoESharedExpertGate         bool    `yaml:"moe_shared_expert_gate"`
+	MoETokenDispatcher          string  `yaml:"moe_token_dispatcher_type"`  // alltoall | allgather | flex
+	MoEExpertCapacityFactor     float64 `yaml:"moe_expert_capacity_factor"` // 0: no limit
+	MoETokenDropPolicy          string  `yaml:"moe_token_drop_policy"`      // probs | position
+	MoEDropPaddingTokens        bool    `yaml:"moe_drop_padding_tokens"`
+	RecomputeGranularity        string  `yaml:"recompute_granularity"` // full | selective
 
 	MTPNumLayers        int     `yaml:"mtp_num_layers"`
 	MTPLossScaling      float64 `yaml:"mtp_loss_scaling_factor"`
@@ -253,6 +270,33 @@ type Expect struct {
 type Values struct {
 	Scalar bool
 	Data   []float64
+}
+
+// Words is a text or a list of them.
+type Words []string
+
+// Has reports whether a word is among them.
+func (w Words) Has(word string) bool {
+	for _, x := range w {
+		if x == word {
+			return true
+		}
+	}
+	return false
+}
+
+// Numbers is a number or a list of them.
+type Numbers []float64
+
+// At is the i-th number; one number stands for all.
+func (n Numbers) At(i int) float64 {
+	switch {
+	case len(n) == 0:
+		return 0
+	case len(n) == 1:
+		return n[0]
+	}
+	return n[i]
 }
 
 // LayerFreq says which decoder layers are MoE.

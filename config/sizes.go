@@ -24,7 +24,8 @@ func (s *Scenario) DataParallel() int {
 // Sizes are the sizes of the mesh.
 func (s *Scenario) Sizes() mesh.Sizes {
 	m := &s.Model
-	return mesh.Sizes{TP: m.TensorParallel, CP: m.ContextParallel, DP: s.DataParallel(), PP: m.PipelineParallel}
+	return mesh.Sizes{TP: m.TensorParallel, CP: m.ContextParallel, DP: s.DataParallel(), PP: m.PipelineParallel,
+		EP: m.ExpertParallel, ETP: m.ExpertTensorParallel}
 }
 
 // NumMicrobatches is the number of microbatches that each data-parallel rank computes in a step.

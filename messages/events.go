@@ -15,17 +15,21 @@ type Sums struct {
 	LMTokens  int64     // Σ loss mask
 	MTPLoss   []float64 // per depth: Σ over microbatches of masked means; with per-token loss Σ masked cross entropy
 	MTPTokens []int64   // per depth: Σ rolled loss mask
-	Balancing float64   // Σ over microbatches and layers of the aux loss before its coefficient, per contributing layer
-	ZLoss     float64   // the same for the z loss
-	Samples   int64     // rows
-	Tokens    int64     // positions, padding included
+	// Balancing is, by kind (aux, seq_aux, global_aux), Σ over microbatches and layers of the loss before its
+	// coefficient, per contributing layer.
+	Balancing [3]float64
+	ZLoss     float64 // the same for the z loss
+	Samples   int64   // rows
+	Tokens    int64   // positions, padding included
 }
 
 // Add adds o to s.
 func (s *Sums) Add(o Sums) {
 	s.LMLoss += o.LMLoss
 	s.LMTokens += o.LMTokens
-	s.Balancing += o.Balancing
+	for k, v := range o.Balancing {
+		s.Balancing[k] += v
+	}
 	s.ZLoss += o.ZLoss
 	s.Samples += o.Samples
 	s.Tokens += o.Tokens

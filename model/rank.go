@@ -6,6 +6,7 @@ import (
 	"phalanx/config"
 	"phalanx/config/mutation"
 	"phalanx/messages"
+	"phalanx/moe"
 	"phalanx/mtp"
 	"phalanx/nn"
 	"phalanx/tensor"
@@ -55,6 +56,7 @@ type Rank[T tensor.Float] struct {
 	adam      *train.Adam[T]
 	lr        train.LR
 	mut       mutation.Set
+	routers   []*moe.Router[T] // every router once, in build order
 	probe     probe[T]
 	notFinite map[int]bool    // microbatches of the step whose loss is not a number
 	arena     tensor.Arena[T] // of the stage program
@@ -98,6 +100,10 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	for k := range r.cfg.MTPNumLayers {
 		r.depths = append(r.depths, r.declareDepth(b, k))
 	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	r.routers = b.routers
 	r.declareProbe(b)
 	b.params.Build()
 	for _, f := range b.build {
@@ -151,16 +157,33 @@ func (r *Rank[T]) initialise() error {
 			nn.Fill(p, r.env.Scenario.RNG.Seed)
 			continue
 		}
-		whole, err := r.env.Initial(p.Name)
+		whole, err := r.given(p.Name, p.Shape, p.Elements())
 		if err != nil {
 			return err
 		}
-		if len(whole) != p.Elements() {
-			return &WeightError{Name: p.Name, Found: len(whole), Shape: p.Shape}
-		}
 		nn.FromWhole(p, whole)
 	}
+	for _, router := range r.routers {
+		if b := router.Bias; b != nil && r.env.Initial != nil {
+			whole, err := r.given(b.Name, []int{len(b.Values)}, len(b.Values))
+			if err != nil {
+				return err
+			}
+			for i, v := range whole {
+				b.Values[i] = T(v)
+			}
+		}
+	}
 	return nil
+}
+
+// given is a weight that comes from outside.
+func (r *Rank[T]) given(name string, shape []int, elements int) ([]float64, error) {
+	whole, err := r.env.Initial(name)
+	if err == nil && len(whole) != elements {
+		err = &WeightError{Name: name, Found: len(whole), Shape: shape}
+	}
+	return whole, err
 }
 
 // showShards hands weights or gradients out.
@@ -171,6 +194,11 @@ func (r *Rank[T]) showShards(c nn.Comm, what string, step int, of func(*nn.Param
 	views := make([]ShardView, 0, len(r.params.List))
 	for _, p := range r.params.List {
 		views = append(views, r.shardView(&p.Spec, of(p)))
+	}
+	for _, router := range r.routers {
+		if b := router.Bias; b != nil && what == "weights" {
+			views = append(views, r.shardView(&nn.Spec{Name: b.Name, Shape: []int{len(b.Values)}, Shard: nn.Unsharded}, b.Values))
+		}
 	}
 	r.env.Shards(what, step, views)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"phalanx/config"
-	"phalanx/mesh"
 	"phalanx/moe"
 	"phalanx/mtp"
 	"phalanx/nn"
@@ -21,6 +20,13 @@ type builder[T tensor.Float] struct {
 	params *nn.Params[T]
 	rope   *nn.RopeTable[T]
 	build  []func() // run once memory is there
+
+	place       moe.Place
+	expertIndex int // this rank's place in the expert group
+	routers     []*moe.Router[T]
+	at          []int // depths at which the block being declared is applied; 0 is the trunk
+	seed        uint64
+	err         error
 }
 
 func (b *builder[T]) sp() bool { return b.cfg.SequenceParallel && b.tp > 1 }
@@ -104,7 +110,12 @@ func (b *builder[T]) fc1(prefix string, f, dim int, group string) []*nn.Param[T]
 }
 
 func (b *builder[T]) mlp(prefix, group string) *nn.MLP[T] {
-	h, f := b.cfg.HiddenSize, b.cfg.FFNHiddenSize
+	return b.mlpOf(prefix, group, b.cfg.FFNHiddenSize)
+}
+
+// mlpOf declares a dense feed-forward layer of f hidden features.
+func (b *builder[T]) mlpOf(prefix, group string, f int) *nn.MLP[T] {
+	h := b.cfg.HiddenSize
 	w1 := b.fc1(prefix, f, 0, group)
 	w2 := b.matrix(prefix+"down_proj.weight", h, f, 1, b.outNormal(), group)
 	l := &nn.MLP[T]{Act: b.act()}
@@ -115,31 +126,109 @@ func (b *builder[T]) mlp(prefix, group string) *nn.MLP[T] {
 	return l
 }
 
-// moe declares a mixture of experts. Experts are whole on every rank (expert tensor parallelism 1).
+// moe declares a mixture of experts: this rank's experts, their hidden features cut over expert tensor parallelism, and
+// the names of all others.
 func (b *builder[T]) moe(prefix, group string) *moe.Layer[T] {
-	m, h, f := b.cfg, b.cfg.HiddenSize, b.cfg.MoEFFNHiddenSize
-	l := &moe.Layer[T]{Act: b.act(), Experts: make([]moe.Expert[T], m.NumMoEExperts)}
-	router := b.matrix(prefix+"gate.weight", m.NumMoEExperts, h, -1, b.normal(), group)
-	l.Router = moe.Router[T]{K: m.MoERouterTopK, PreSoftmax: m.MoERouterPreSoftmax, ZCoeff: m.MoEZLossCoeff}
-	if m.MoERouterBalancing == "aux_loss" {
-		l.Router.AuxCoeff = m.MoEAuxLossCoeff
+	m, h := b.cfg, b.cfg.HiddenSize
+	l := &moe.Layer[T]{Act: b.act(), Place: b.place, DropPadding: m.MoEDropPaddingTokens}
+	d, err := moe.ParseDispatcher(m.MoETokenDispatcher)
+	if err != nil {
+		b.err = err
 	}
+	l.Dispatcher = d
+	router := b.matrix(prefix+"gate.weight", m.NumMoEExperts, h, -1, b.normal(), group)
+	b.router(&l.Router, prefix)
 	b.later(func() { l.Router.Weight = nn.WeightsOf(m.NumMoEExperts, h, router) })
-	for e := range l.Experts {
-		name := fmt.Sprintf("%sexperts.%d.", prefix, e)
-		w1 := b.fc1(name, f, -1, group)
-		w2 := b.matrix(name+"down_proj.weight", h, f, -1, b.outNormal(), group)
+	n := b.place.Experts / b.place.EP
+	l.Experts = make([]moe.Expert[T], n)
+	for e := range m.NumMoEExperts {
+		b.expert(l, e, e-b.expertIndex/b.place.ETP*n, fmt.Sprintf("%sexperts.%d.", prefix, e), group)
+	}
+	if m.MoESharedExpertSize > 0 {
+		l.Shared = b.shared(prefix, group)
+	}
+	b.routers = append(b.routers, &l.Router)
+	return l
+}
+
+// expert declares expert e of a layer, the i-th of this rank if 0 ≤ i < its number of experts.
+func (b *builder[T]) expert(l *moe.Layer[T], e, i int, name, group string) {
+	m, h, f := b.cfg, b.cfg.HiddenSize, b.cfg.MoEFFNHiddenSize
+	etp := b.place.ETP
+	matrix := func(name string, out, in, dim int, init nn.Init) *nn.Param[T] {
+		s := nn.Spec{Name: name, Shape: []int{out, in}, Init: init, Group: group, Expert: b.tp == 1 || b.sp(),
+			Shard: nn.Shard{Dim: dim, Parts: etp, Index: b.expertIndex % etp}}
+		if i < 0 || i >= len(l.Experts) {
+			b.params.Foreign = append(b.params.Foreign, s)
+			return nil
+		}
+		return b.params.Declare(s)
+	}
+	var w1 []*nn.Param[T]
+	if m.GatedLinearUnit {
+		w1 = append(w1, matrix(name+"gate_proj.weight", f, h, 0, b.normal()))
+	}
+	w1 = append(w1, matrix(name+"up_proj.weight", f, h, 0, b.normal()))
+	w2 := matrix(name+"down_proj.weight", h, f, 1, b.outNormal())
+	if w2 == nil {
+		return
+	}
+	b.later(func() {
+		l.Experts[i] = moe.Expert[T]{FC1: nn.WeightsOf(l.Act.Width(f/etp), h, w1...), FC2: nn.WeightsOf(h, f/etp, w2)}
+	})
+}
+
+// router fills in how experts are chosen and balanced.
+func (b *builder[T]) router(r *moe.Router[T], prefix string) {
+	m := b.cfg
+	score, err := moe.ParseScoreFunc(m.MoERouterScore)
+	if err != nil {
+		b.err = err
+	}
+	r.K, r.Score, r.PreSoftmax, r.ZCoeff = m.MoERouterTopK, score, m.MoERouterPreSoftmax, m.MoEZLossCoeff
+	r.Groups = moe.Groups{N: m.MoERouterNumGroups, Top: m.MoERouterGroupTopK}
+	r.Scaling, r.Jitter, r.Forced, r.Seed = m.MoERouterTopKScaling, m.MoEInputJitterEps, m.MoERouterForceLoadBalancing, b.seed
+	r.Capacity = moe.Capacity{Factor: m.MoEExpertCapacityFactor, ByPosition: m.MoETokenDropPolicy == "position"}
+	for i, kind := range []moe.BalancingKind{moe.AuxLoss, moe.SeqAuxLoss, moe.GlobalAuxLoss} {
+		for j, name := range m.MoERouterBalancing {
+			if name == [...]string{"aux_loss", "seq_aux_loss", "global_aux_loss"}[i] {
+				r.Balancing = append(r.Balancing, moe.Balancing{Kind: kind, Coeff: m.MoEAuxLossCoeff.At(j), PerRow: m.MoESeqAuxPerRow})
+			}
+		}
+	}
+	if m.MoERouterEnableExpertBias {
+		r.Bias = moe.NewBias[T](prefix+"gate.e_score_correction_bias", m.NumMoEExperts, m.MoERouterBiasUpdateRate)
+		for _, depth := range b.at {
+			r.Bias.Use(depth)
+		}
+	}
+}
+
+// shared declares the shared expert.
+func (b *builder[T]) shared(prefix, group string) *moe.Shared[T] {
+	h, f := b.cfg.HiddenSize, b.cfg.MoESharedExpertSize
+	s := &moe.Shared[T]{MLP: b.mlpOf(prefix+"shared_experts.", group, f)}
+	if b.cfg.MoESharedExpertGate {
+		gate := b.matrix(prefix+"shared_expert_gate.weight", 1, h, -1, b.normal(), group)
 		b.later(func() {
-			l.Experts[e] = moe.Expert[T]{FC1: nn.WeightsOf(l.Act.Width(f), h, w1...), FC2: nn.WeightsOf(h, f, w2)}
+			w := nn.WeightsOf(1, h, gate)
+			s.Gate = &w
 		})
 	}
-	return l
+	return s
 }
 
 // depth declares the parameters of one MTP layer, stored as decoder layer L+i.
 func (b *builder[T]) depth(i int) *mtp.Depth[T] {
 	m, h := b.cfg, b.cfg.HiddenSize
 	prefix, group := fmt.Sprintf("model.layers.%d.", m.NumLayers+i), b.depthGroup()
+	b.at = []int{i + 1}
+	if m.MTPUseRepeatedLayer {
+		b.at = nil
+		for k := range m.MTPNumLayers {
+			b.at = append(b.at, k+1)
+		}
+	}
 	d := &mtp.Depth[T]{}
 	d.ENorm = b.norm(prefix+"enorm.weight", group)
 	d.HNorm = b.norm(prefix+"hnorm.weight", group)
@@ -199,6 +288,8 @@ func (t tables[T]) depthGrad() []T { return t.embed.Uses[len(t.embed.Uses)-1] }
 func newBuilder[T tensor.Float](s *config.Scenario, rank int) *builder[T] {
 	sizes := s.Sizes()
 	m := &s.Model
-	return &builder[T]{cfg: m, tp: sizes.TP, tpRank: sizes.Coord(rank).Of(mesh.TP), params: &nn.Params[T]{},
-		rope: nn.NewRopeTable[T](nn.RopeLength(s.Dataset.SeqLength, sizes.CP, sizes.TP), m.KVChannels, m.RotaryBase)}
+	return &builder[T]{cfg: m, tp: sizes.TP, tpRank: sizes.Coord(rank).TP, params: &nn.Params[T]{}, seed: s.RNG.Seed,
+		rope:        nn.NewRopeTable[T](nn.RopeLength(s.Dataset.SeqLength, sizes.CP, sizes.TP), m.KVChannels, m.RotaryBase),
+		place:       moe.Place{Experts: m.NumMoEExperts, EP: max(sizes.EP, 1), ETP: max(sizes.ETP, 1)},
+		expertIndex: sizes.Coord(rank).EP, at: []int{0}}
 }

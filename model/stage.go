@@ -144,6 +144,9 @@ func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
 	var sums messages.Sums
 	r.params.ZeroGrads()
 	r.probe.reset()
+	for _, router := range r.routers {
+		router.StartStep()
+	}
 	running := make([]*pass[T], s.microbatches)
 	for _, op := range train.Schedule(s.microbatches) {
 		if s.dropped[s.first+op.Microbatch] {
@@ -202,6 +205,11 @@ func (r *Rank[T]) update(c nn.Comm, i int, lr float64) float64 {
 		r.showShards(c, "grads", i, func(p *nn.Param[T]) []T { return p.Grad })
 	}
 	r.adam.Step(lr, norms)
+	for _, router := range r.routers {
+		if router.Bias != nil {
+			router.Bias.Update(c, site)
+		}
+	}
 	return norms[""]
 }
 
@@ -216,7 +224,7 @@ func (r *Rank[T]) newPass(c nn.Comm, index, local int, mb *nn.Microbatch, phase 
 	}
 	frames := nn.Frames(mb, c.Size(mesh.CP), align, r.mut)
 	ctx := &nn.Ctx[T]{Comm: c, Arena: &r.arena, B: mb.B, Frame: frames[c.Rank(mesh.CP)], Frames: frames, SP: sp,
-		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}, Mut: r.mut}
+		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}, Mut: r.mut, Upstream: r.upstream()}
 	if r.mut != 0 {
 		ctx.Rolls = ctx.Frame.RollFrame(mb.Docs)
 	}
@@ -259,7 +267,7 @@ func localEmbeddings[T tensor.Float](f *nn.Frame, whole []float64) mtp.Embedding
 // forward runs the trunk, starts the depths, and runs every loss with its backward into the hidden states.
 func (r *Rank[T]) forward(c nn.Comm, s step, m int, sums *messages.Sums) *pass[T] {
 	p := r.newPass(c, s.index, m, r.batch(c, s, m), nn.Forward)
-	p.c.Obs, p.c.Sums, p.c.Aux.Gradient = r.env.Observer, &p.aux, 1/s.means()
+	p.c.Obs, p.c.Sums, p.c.Aux.Gradient, p.c.Microbatch = r.env.Observer, &p.aux, 1/s.means(), s.first+m
 	r.notFinite[m] = false
 	p.observeBatch()
 	h := r.trunk(p)
@@ -402,7 +410,9 @@ func (r *Rank[T]) addAux(c nn.Comm, p *pass[T], sums *messages.Sums) {
 	if n == 0 {
 		return
 	}
-	sums.Balancing += p.aux.Balancing / float64(n)
+	for k, v := range p.aux.Balancing {
+		sums.Balancing[k] += v / float64(n)
+	}
 	sums.ZLoss += p.aux.Z / float64(n)
 }
 

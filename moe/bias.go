@@ -1,6 +1,9 @@
 package moe
 
 import (
+	"maps"
+	"slices"
+
 	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/tensor"
@@ -8,16 +11,19 @@ import (
 
 // Bias is the expert bias (SEMANTICS §5.7): added to scores for the choice alone, moved after every optimizer step by
 // Rate towards the experts that got too few tokens. It is no parameter: it has no gradient, decay or moments.
+//
+// A repeated MTP layer is applied at every depth; each application has its own counts and moves the one bias, in
+// ascending order of depths, as the reference cases have it.
 type Bias[T tensor.Float] struct {
 	Name   string // Hugging Face name
 	Rate   float64
 	Values []T
-	counts []int64 // valid rows of the executed choice, this rank's, since the last update
+	counts map[int][]int64 // by depth: valid rows of the executed choice, this rank's, since the last update
 }
 
 // NewBias is a bias of zeros for e experts.
 func NewBias[T tensor.Float](name string, e int, rate float64) *Bias[T] {
-	return &Bias[T]{Name: name, Rate: rate, Values: make([]T, e), counts: make([]int64, e)}
+	return &Bias[T]{Name: name, Rate: rate, Values: make([]T, e), counts: map[int][]int64{}}
 }
 
 // add adds the bias to a row of scores. Nil adds nothing.
@@ -36,32 +42,47 @@ func (b *Bias[T]) count(c *nn.Ctx[T], r Routing[T]) {
 	if b == nil || c.Site.Phase != nn.Forward || c.Recompute || !c.SP && c.TPRank() > 0 {
 		return
 	}
+	n := b.counts[c.Site.Depth]
 	for i, e := range r.Expert {
 		if e >= 0 && !c.Skips(i/r.K) {
-			b.counts[e]++
+			n[e]++
 		}
 	}
 }
 
+// Use declares that the router is applied at a depth; 0 is the trunk.
+func (b *Bias[T]) Use(depth int) { b.counts[depth] = make([]int64, len(b.Values)) }
+
 // Reset forgets what was counted.
-func (b *Bias[T]) Reset() { clear(b.counts) }
+func (b *Bias[T]) Reset() {
+	for _, n := range b.counts {
+		clear(n)
+	}
+}
 
 // Update moves every bias by Rate·sign(mean − n) with n over the whole step, and forgets the counts.
 func (b *Bias[T]) Update(c nn.Comm, site nn.Site) {
-	for _, axis := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP} {
-		nn.AllReduceInto(c, axis, nn.TagRouterCounts, site, nn.Sum, b.counts)
+	for _, depth := range slices.Sorted(maps.Keys(b.counts)) {
+		n := b.counts[depth]
+		for _, axis := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP} {
+			nn.AllReduceInto(c, axis, nn.TagRouterCounts, site, nn.Sum, n)
+		}
+		b.move(n)
 	}
+	b.Reset()
+}
+
+func (b *Bias[T]) move(counts []int64) {
 	total := int64(0)
-	for _, n := range b.counts {
+	for _, n := range counts {
 		total += n
 	}
-	for e, n := range b.counts {
-		switch n *= int64(len(b.counts)); { // n < mean without a division
+	for e, n := range counts {
+		switch n *= int64(len(counts)); { // n < mean without a division
 		case n < total:
 			b.Values[e] += T(b.Rate)
 		case n > total:
 			b.Values[e] -= T(b.Rate)
 		}
 	}
-	b.Reset()
 }

@@ -27,7 +27,9 @@ func newLayer(r *gradcheck.Rig, k int, pre bool, aux, z float64) *moe.Layer[floa
 		w2 = append(w2, r.Declare("w2."+string(rune('a'+e)), hidden, ffn))
 	}
 	r.Build()
-	l.Router = moe.Router[float64]{Weight: nn.WeightsOf(experts, hidden, gate), K: k, PreSoftmax: pre, AuxCoeff: aux, ZCoeff: z}
+	l.Router = moe.Router[float64]{Weight: nn.WeightsOf(experts, hidden, gate), K: k, PreSoftmax: pre, ZCoeff: z,
+		Balancing: []moe.Balancing{{Kind: moe.AuxLoss, Coeff: aux}}}
+	l.Place = moe.Place{Experts: experts, EP: 1, ETP: 1}
 	for e := range experts {
 		l.Experts = append(l.Experts, moe.Expert[float64]{FC1: nn.WeightsOf(2*ffn, hidden, w1[e]), FC2: nn.WeightsOf(hidden, ffn, w2[e])})
 	}
@@ -47,7 +49,7 @@ func moeGrad(t *testing.T, k int, pre bool, pad *nn.PadMask) {
 		r.C.Arena.Reset()
 		r.C.Sums = &nn.AuxSums{}
 		y, _ := l.Forward(r.C, x)
-		sum := 0.5 * (aux*r.C.Sums.Balancing + z*r.C.Sums.Z)
+		sum := 0.5 * (aux*r.C.Sums.Balancing[0] + z*r.C.Sums.Z)
 		for i, v := range y.Data {
 			sum += v * probe.Data[i]
 		}
@@ -90,7 +92,8 @@ func routed(t *testing.T, logits [][]float64, pad []bool, k int) (*nn.AuxSums, *
 	for i, l := range logits {
 		copy(x.Row(i), l)
 	}
-	router := moe.Router[float64]{Weight: nn.WeightsOf(e, e, gate), K: k, PreSoftmax: true, AuxCoeff: 1, ZCoeff: 1}
+	router := moe.Router[float64]{Weight: nn.WeightsOf(e, e, gate), K: k, PreSoftmax: true, ZCoeff: 1,
+		Balancing: []moe.Balancing{{Kind: moe.AuxLoss, Coeff: 1}}}
 	_, saved := router.Forward(r.C, x)
 	r.Params.ZeroGrads()
 	router.Backward(r.C, saved, make([]float64, len(logits)*k))
@@ -134,7 +137,7 @@ func b1(pads int) (logits [][]float64, pad []bool) {
 func TestPaddingDoesNotCount(t *testing.T) {
 	sums, s := routed(t, first(b1(3)), second(b1(3)), 1)
 	require.Equal(t, []float64{2, 1, 1, 1}, s.get(t, "router.tokens_per_expert"))
-	require.InDelta(t, 1.073798, sums.Balancing, 1e-6)
+	require.InDelta(t, 1.073798, sums.Balancing[0], 1e-6)
 	require.InDelta(t, 5.479124, sums.Z, 1e-6)
 	// More padding changes no bit.
 	more, m := routed(t, first(b1(9)), second(b1(9)), 1)

@@ -20,7 +20,7 @@ import (
 // drawPlain draws a model without auxiliary losses, at least depths depths.
 func drawPlain(t *rapid.T, depths int) config.Model {
 	m := trial.DrawModel(t)
-	m.MoEAuxLossCoeff, m.MoEZLossCoeff = 0, 0
+	m.MoEAuxLossCoeff, m.MoEZLossCoeff = nil, 0
 	m.MTPNumLayers = max(m.MTPNumLayers, depths)
 	if m.MTPNumLayers > 0 {
 		m.MTPLossScaling = 0.7
@@ -149,7 +149,7 @@ func TestI13_DepthsDoNotEnterTheLMLoss(t *testing.T) {
 		for _, l := range someLayouts {
 			out := run(t, nothing, l, 1)
 			sums := out.Steps[0].Sums
-			sums.Balancing, sums.ZLoss = 0, 0 // of experts: coefficients are 0, the figures are not
+			sums.Balancing, sums.ZLoss = [3]float64{}, 0 // of experts: coefficients are 0, the figures are not
 			isZero(t, &trial.Step{Sums: sums, GradNorm: out.Steps[0].GradNorm, Grads: out.Steps[0].Grads})
 			require.Equal(t, make([]int64, m.MTPNumLayers), sums.MTPTokens)
 			off, strong := *j, *j
@@ -200,7 +200,7 @@ func TestI15_RepeatedLayerIsTheSumOfItsCopies(t *testing.T) {
 		require.NoError(t, j.Gains())
 		step := func(aux float64, repeated bool) trial.Step {
 			k := *j
-			k.Model.MoEAuxLossCoeff, k.Model.MoEZLossCoeff, k.Model.MTPUseRepeatedLayer = aux, aux/3, repeated
+			k.Model.MoEAuxLossCoeff, k.Model.MoEZLossCoeff, k.Model.MTPUseRepeatedLayer = config.Numbers{aux}, aux/3, repeated
 			if !repeated {
 				k.Weights = withCopies(j.Weights, m)
 			}

@@ -28,7 +28,7 @@ var someLayouts = []trial.Layout{trial.Single, {TP: 2, CP: 1, DP: 1, SP: true}, 
 func drawMoE(t *rapid.T) config.Model {
 	m := trial.DrawModel(t)
 	trial.DrawExperts(t, &m)
-	m.MoEAuxLossCoeff, m.MoEZLossCoeff = 0.3, 0.1
+	m.MoEAuxLossCoeff, m.MoEZLossCoeff = config.Numbers{0.3}, 0.1
 	return m
 }
 
@@ -221,7 +221,7 @@ func TestI9_PaddingAlone(t *testing.T) {
 // isZero checks that a step without tokens has no loss and no gradient.
 func isZero(t require.TestingT, s *trial.Step) {
 	zero := make([]float64, len(s.Sums.MTPLoss))
-	require.Equal(t, []float64{0, 0, 0, 0}, []float64{s.Sums.LMLoss, s.Sums.Balancing, s.Sums.ZLoss, s.GradNorm})
+	require.Equal(t, []float64{0, 0, 0, 0}, []float64{s.Sums.LMLoss, s.Sums.Balancing[0], s.Sums.ZLoss, s.GradNorm})
 	require.Equal(t, zero, append([]float64{}, s.Sums.MTPLoss...))
 	require.Zero(t, s.Sums.LMTokens)
 	for _, name := range slices.Sorted(maps.Keys(s.Grads)) {

@@ -19,9 +19,11 @@ type Spec struct {
 	Shape []int  // of the whole parameter
 	Shard Shard
 	SumTP bool // each tensor-parallel rank holds a partial gradient of the same replicated parameter
-	Init  Init
-	Group string // norm group: "" or "mtp"
-	Uses  int    // uses whose gradients accumulate apart and are added in a fixed order (SEMANTICS D14); 0 means 1
+	// Expert parameters are shared by the copies of an expert (axis EDP), whatever rows those see.
+	Expert bool
+	Init   Init
+	Group  string // norm group: "" or "mtp"
+	Uses   int    // uses whose gradients accumulate apart and are added in a fixed order (SEMANTICS D14); 0 means 1
 }
 
 // Param is one parameter of a rank: its shard of the weights, of the gradient, and what the optimizer must know.
@@ -53,14 +55,15 @@ func (s *Spec) LocalShape() []int {
 // Decay reports whether decoupled weight decay applies: every weight of two or more dimensions.
 func (s *Spec) Decay() bool { return len(s.Shape) >= 2 }
 
-// Params is all parameters of a rank in two flat buffers: partial ones, whose gradients are summed over the
-// tensor-parallel group first, and the rest. Neighbours in declaration order are neighbours in memory, so a module
-// may use several parameters as one matrix.
+// Params is all parameters of a rank in flat buffers by how their gradients are completed. Neighbours in declaration
+// order are neighbours in memory, so a module may use several parameters as one matrix.
 type Params[T tensor.Float] struct {
-	List             []*Param[T] // in declaration order
-	SumTP, Rest      []T         // flat gradients
-	dataTP, dataRest []T
-	byName           map[string]*Param[T]
+	List []*Param[T] // in declaration order
+	// Flat gradients: partial over tensor parallelism, of experts, the rest.
+	SumTP, Experts, Rest []T
+	// Foreign are parameters of the model that other ranks hold: experts.
+	Foreign []Spec
+	byName  map[string]*Param[T]
 }
 
 // Declare adds a parameter. Memory comes with Build.
@@ -87,30 +90,46 @@ func (p *Params[T]) Sorted() []*Param[T] {
 	return s
 }
 
-// Build lays out memory: weights and gradients of every declared parameter, all zero.
-func (p *Params[T]) Build() {
-	var nTP, nRest int
+// All is every parameter of the model, those of other ranks too, in ascending name order.
+func (p *Params[T]) All() []Spec {
+	all := append([]Spec(nil), p.Foreign...)
 	for _, q := range p.List {
-		if q.SumTP {
-			nTP += q.Local()
-		} else {
-			nRest += q.Local()
-		}
+		all = append(all, q.Spec)
 	}
-	p.dataTP, p.SumTP = make([]T, nTP), make([]T, nTP)
-	p.dataRest, p.Rest = make([]T, nRest), make([]T, nRest)
-	nTP, nRest = 0, 0
-	for _, q := range p.List {
-		n := q.Local()
-		if q.SumTP {
-			q.Data, q.Grad = p.dataTP[nTP:nTP+n:nTP+n], p.SumTP[nTP:nTP+n:nTP+n]
-			nTP += n
-		} else {
-			q.Data, q.Grad = p.dataRest[nRest:nRest+n:nRest+n], p.Rest[nRest:nRest+n:nRest+n]
-			nRest += n
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	return all
+}
+
+// Build lays out memory: weights and gradients of every declared parameter, all zero. Neighbours of one kind in
+// declaration order are neighbours in memory.
+func (p *Params[T]) Build() {
+	for _, kind := range []struct {
+		of   func(*Param[T]) bool
+		flat *[]T
+	}{
+		{func(q *Param[T]) bool { return q.SumTP }, &p.SumTP},
+		{func(q *Param[T]) bool { return q.Expert }, &p.Experts},
+		{func(q *Param[T]) bool { return !q.SumTP && !q.Expert }, &p.Rest},
+	} {
+		n := 0
+		for _, q := range p.List {
+			if kind.of(q) {
+				n += q.Local()
+			}
 		}
-		for range max(q.Spec.Uses, 1) - 1 {
-			q.Uses = append(q.Uses, make([]T, n))
+		data := make([]T, n)
+		*kind.flat = make([]T, n)
+		at := 0
+		for _, q := range p.List {
+			if !kind.of(q) {
+				continue
+			}
+			n := q.Local()
+			q.Data, q.Grad = data[at:at+n:at+n], (*kind.flat)[at:at+n:at+n]
+			at += n
+			for range max(q.Spec.Uses, 1) - 1 {
+				q.Uses = append(q.Uses, make([]T, n))
+			}
 		}
 	}
 }
@@ -118,6 +137,7 @@ func (p *Params[T]) Build() {
 // ZeroGrads clears every accumulator.
 func (p *Params[T]) ZeroGrads() {
 	clear(p.SumTP)
+	clear(p.Experts)
 	clear(p.Rest)
 	for _, q := range p.List {
 		for _, u := range q.Uses {

@@ -16,7 +16,7 @@ func RecordsCase(name string, step int) bool {
 	if step == 0 {
 		return !strings.HasSuffix(name, "position_ids") && (name == "lm.logits" || !strings.HasSuffix(name, ".logits") || strings.HasSuffix(name, "router.logits"))
 	}
-	for _, s := range []string{".loss_sum", ".tokens", ".aux_loss", ".z_loss", ".tokens_per_expert"} {
+	for _, s := range []string{".loss_sum", ".tokens", ".aux_loss", ".seq_aux_loss", ".global_aux_loss", ".z_loss", ".tokens_per_expert"} {
 		if strings.HasSuffix(name, s) {
 			return true
 		}
@@ -198,7 +198,10 @@ func (m *comparison) auxiliary(step, mb int, want golden.Scalars, tol float64, o
 				return err
 			}
 			m.close(kind, where(name), got.Data, []float64{v}, tol)
-			coeff := m.config(map[string]string{"aux_loss": "moe_aux_loss_coeff", "z_loss": "moe_z_loss_coeff"}[kind], 0)
+			coeff := m.config("moe_aux_loss_coeff", 0)
+			if kind == "z_loss" {
+				coeff = m.config("moe_z_loss_coeff", 0)
+			}
 			obj.aux += coeff * got.Data[0]
 		}
 	}

@@ -44,7 +44,7 @@ func (c gridCell) String() string {
 func (c gridCell) job() *trial.Job {
 	m := config.Model{NumLayers: 2, HiddenSize: 8, NumAttentionHeads: 4, NumQueryGroups: 2, KVChannels: 4, FFNHiddenSize: 8, PaddedVocabSize: 16,
 		LayernormEpsilon: 1e-5, RotaryBase: 10000, InitMethodStd: 0.4, GatedLinearUnit: true, UntieEmbeddings: true,
-		NumMoEExperts: 4, MoEFFNHiddenSize: 6, MoERouterTopK: gridTopK, MoERouterBalancing: "aux_loss", MoEAuxLossCoeff: 0.2, MoEZLossCoeff: 0.05,
+		NumMoEExperts: 4, MoEFFNHiddenSize: 6, MoERouterTopK: gridTopK, MoERouterBalancing: config.Words{"aux_loss"}, MoEAuxLossCoeff: config.Numbers{0.2}, MoEZLossCoeff: 0.05,
 		MTPNumLayers: gridDepths, MTPLossScaling: 0.3}
 	shape := trial.Shape{B: 3, S: gridS, V: m.PaddedVocabSize, H: m.HiddenSize, Pad: c.mask, Embeddings: c.embeddings}
 	rng := rand.New(rand.NewPCG(11, 0))

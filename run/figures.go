@@ -21,6 +21,11 @@ type figures struct {
 
 func (f *figures) begin() { f.started = f.now(); f.last = f.started }
 
+// balancingKinds are the balancing losses by config value and by Megatron's name of the figure.
+var balancingKinds = [3]struct{ config, figure string }{
+	{"aux_loss", "load_balancing_loss"}, {"seq_aux_loss", "seq_load_balancing_loss"}, {"global_aux_loss", "global_load_balancing_loss"},
+}
+
 // step is one step's figures. LM loss is Σ/Σ over the step; mtp_k loss is the mean over microbatches of masked means,
 // or Σ/Σ with per-token loss (SCENARIO §1).
 func (f *figures) step(e messages.StepReport) (StepFigures, Timing) {
@@ -36,9 +41,16 @@ func (f *figures) step(e messages.StepReport) (StepFigures, Timing) {
 			out.MTPLoss = append(out.MTPLoss, v/microbatches)
 		}
 	}
-	if m.HasMoE() && m.MoERouterBalancing == "aux_loss" {
-		v := e.Sums.Balancing / microbatches
-		out.Balancing = &v
+	if m.HasMoE() {
+		for k, kind := range balancingKinds {
+			if m.MoERouterBalancing.Has(kind.config) {
+				v := e.Sums.Balancing[k] / microbatches
+				if kind.config == "global_aux_loss" {
+					v *= float64(f.s.DataParallel()) // every replica has a part of the pool's loss
+				}
+				out.Balancing = append(out.Balancing, Figure{kind.figure, v})
+			}
+		}
 	}
 	if m.HasMoE() && m.MoEZLossCoeff != 0 {
 		v := e.Sums.ZLoss / microbatches

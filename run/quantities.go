@@ -80,13 +80,14 @@ func (q quantities) figure(name string, s StepFigures) (float64, bool) {
 		return s.LR, true
 	case "tokens":
 		return float64(s.Tokens), true
-	case "load_balancing_loss":
-		if s.Balancing != nil {
-			return *s.Balancing, true
-		}
 	case "z_loss":
 		if s.ZLoss != nil {
 			return *s.ZLoss, true
+		}
+	}
+	for _, b := range s.Balancing {
+		if b.Name == name {
+			return b.Value, true
 		}
 	}
 	if k, ok := depthOf(name, ".loss"); ok && k <= len(s.MTPLoss) {
@@ -227,7 +228,7 @@ func Quantities(s config.Scenario) ([]string, error) {
 		names = append(names, "validation.lm.loss")
 	}
 	if m.HasMoE() {
-		names = append(names, "load_balancing_loss", "z_loss")
+		names = append(names, "load_balancing_loss", "seq_load_balancing_loss", "global_load_balancing_loss", "z_loss")
 	}
 	for i := range m.NumLayers {
 		names = append(names, layerQuantities(fmt.Sprintf("layer.%d", i), m.NumMoEExperts > 0 && m.MoELayerFreq.IsMoE(i))...)
@@ -258,7 +259,7 @@ func layerQuantities(scope string, moe bool) []string {
 	if !moe {
 		return names
 	}
-	for _, q := range []string{"logits", "probs", "routing_map", "tokens_per_expert", "valid_tokens", "aux_loss", "z_loss"} {
+	for _, q := range []string{"logits", "probs", "routing_map", "tokens_per_expert", "valid_tokens", "aux_loss", "seq_aux_loss", "global_aux_loss", "z_loss"} {
 		names = append(names, scope+".router."+q)
 	}
 	return names

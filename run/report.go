@@ -33,7 +33,7 @@ type StepFigures struct {
 	Step      int
 	LMLoss    float64
 	MTPLoss   []float64 // per depth
-	Balancing *float64  // load_balancing_loss; nil without MoE
+	Balancing []Figure  // load_balancing_loss, seq_…, global_…: those configured
 	ZLoss     *float64
 	GradNorm  float64
 	LR        float64
@@ -44,14 +44,20 @@ type StepFigures struct {
 	LMTokens  int64 // labels that counted; 0: "no tokens"
 }
 
+// Figure is a named number of a step.
+type Figure struct {
+	Name  string
+	Value float64
+}
+
 // MarshalJSON writes Megatron's names.
 func (s StepFigures) MarshalJSON() ([]byte, error) {
 	out := []field{{"step", s.Step}, {"lm loss", number(s.LMLoss)}}
 	for k, v := range s.MTPLoss {
 		out = append(out, field{"mtp_" + strconv.Itoa(k+1) + " loss", number(v)})
 	}
-	if s.Balancing != nil {
-		out = append(out, field{"load_balancing_loss", number(*s.Balancing)})
+	for _, b := range s.Balancing {
+		out = append(out, field{b.Name, number(b.Value)})
 	}
 	if s.ZLoss != nil {
 		out = append(out, field{"z_loss", number(*s.ZLoss)})

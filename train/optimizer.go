@@ -19,7 +19,8 @@ const gradBucket = 1 << 22
 const adamPart = 1 << 16
 
 // ReduceGrads completes every gradient: partial ones over the tensor-parallel group, then all over the
-// context-parallel and the data-parallel group. Losses are weighted by the whole step, so all are plain sums.
+// context-parallel and the data-parallel group; those of experts over the copies of the expert. Losses are weighted by
+// the whole step, so all are plain sums.
 func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mutation.Set) {
 	for _, q := range p.List {
 		for _, use := range q.Uses {
@@ -42,22 +43,29 @@ func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut m
 		reduce(axis, p.SumTP)
 		reduce(axis, p.Rest)
 	}
+	reduce(mesh.EDP, p.Experts)
 }
 
 // GradNorms is the Euclidean norm of each norm group's gradient, every parameter counted once: one partial sum per
-// parameter, shards added in rank order, parameters added in name order (SEMANTICS D14).
+// parameter, shards added in rank order, parameters added in name order (SEMANTICS D14). Experts of other ranks are
+// counted by those.
 func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mutation.Set) map[string]float64 {
-	sorted := p.Sorted()
-	squares := make([]float64, len(sorted))
-	for i, q := range sorted {
-		if q.Shard.Parts > 1 || c.Rank(mesh.TP) == 0 || mut.Has(mutation.NormCountsReplicas) {
-			squares[i] = kernel.SumSquares(q.Grad)
+	specs := p.All()
+	dense, experts := make([]float64, len(specs)), make([]float64, len(specs))
+	for i, s := range specs {
+		switch q := p.ByName(s.Name); {
+		case q == nil:
+		case s.Expert:
+			experts[i] = kernel.SumSquares(q.Grad)
+		case s.Shard.Parts > 1 || c.Rank(mesh.TP) == 0 || mut.Has(mutation.NormCountsReplicas):
+			dense[i] = kernel.SumSquares(q.Grad)
 		}
 	}
-	nn.AllReduceInto(c, mesh.TP, nn.TagGradNorm, site, nn.Sum, squares)
+	nn.AllReduceInto(c, mesh.TP, nn.TagGradNorm, site, nn.Sum, dense)
+	nn.AllReduceInto(c, mesh.EP, nn.TagGradNorm, site, nn.Sum, experts)
 	norms := map[string]float64{}
-	for i, q := range sorted {
-		norms[q.Group] += squares[i]
+	for i, s := range specs {
+		norms[s.Group] += dense[i] + experts[i]
 	}
 	for g, v := range norms {
 		norms[g] = math.Sqrt(v)

@@ -34,8 +34,8 @@ func losses(s run.StepFigures) []telemetry.Value {
 	for k, v := range s.MTPLoss {
 		out = append(out, telemetry.Value{Name: fmt.Sprintf("mtp_%d loss", k+1), Value: v})
 	}
-	if s.Balancing != nil {
-		out = append(out, telemetry.Value{Name: "load_balancing_loss", Value: *s.Balancing})
+	for _, b := range s.Balancing {
+		out = append(out, telemetry.Value{Name: b.Name, Value: b.Value})
 	}
 	if s.ZLoss != nil {
 		out = append(out, telemetry.Value{Name: "z_loss", Value: *s.ZLoss})

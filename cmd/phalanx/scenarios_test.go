@@ -73,8 +73,8 @@ func TestAmong(t *testing.T) {
 }
 
 func TestLossesAreInMegatronsOrder(t *testing.T) {
-	balancing, z := 1.0, 0.5
-	got := losses(run.StepFigures{LMLoss: 5, MTPLoss: []float64{6, 7}, Balancing: &balancing, ZLoss: &z})
+	z := 0.5
+	got := losses(run.StepFigures{LMLoss: 5, MTPLoss: []float64{6, 7}, Balancing: []run.Figure{{Name: "load_balancing_loss", Value: 1}}, ZLoss: &z})
 	require.Equal(t, []telemetry.Value{{Name: "lm loss", Value: 5}, {Name: "mtp_1 loss", Value: 6}, {Name: "mtp_2 loss", Value: 7},
 		{Name: "load_balancing_loss", Value: 1}, {Name: "z_loss", Value: 0.5}}, got)
 }

@@ -83,5 +83,5 @@ func (s *Step) SameFigures(want *Step, prefix string, tolerance float64) error {
 	return errors.Join(append(errs,
 		Near(prefix+"lm loss", []float64{a.LMLoss}, []float64{b.LMLoss}, tolerance),
 		Near(prefix+"mtp loss", a.MTPLoss, b.MTPLoss, tolerance),
-		Near(prefix+"balancing and z loss", []float64{a.Balancing, a.ZLoss}, []float64{b.Balancing, b.ZLoss}, tolerance))...)
+		Near(prefix+"balancing and z loss", append(a.Balancing[:], a.ZLoss), append(b.Balancing[:], b.ZLoss), tolerance))...)
 }

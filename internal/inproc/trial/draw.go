@@ -52,10 +52,10 @@ func DrawModel(t *rapid.T) config.Model {
 
 // DrawExperts makes some layers of a model mixtures of experts.
 func DrawExperts(t *rapid.T, m *config.Model) {
-	m.NumMoEExperts, m.MoEFFNHiddenSize, m.MoERouterBalancing = rapid.IntRange(2, 4).Draw(t, "experts"), 4, "aux_loss"
+	m.NumMoEExperts, m.MoEFFNHiddenSize, m.MoERouterBalancing = rapid.IntRange(2, 4).Draw(t, "experts"), 4, config.Words{"aux_loss"}
 	m.MoERouterTopK = rapid.IntRange(1, 2).Draw(t, "topk")
 	m.MoERouterPreSoftmax = m.MoERouterTopK == 1 || rapid.Bool().Draw(t, "pre softmax")
-	m.MoEAuxLossCoeff = rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "aux")
+	m.MoEAuxLossCoeff = config.Numbers{rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "aux")}
 	m.MoEZLossCoeff = rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "z")
 	m.MoELayerFreq.Pattern = make([]int, m.NumLayers)
 	for i := range m.NumLayers {
