@@ -36,8 +36,8 @@ func (a *app) explainVerb() *cobra.Command {
 	return c
 }
 
-// explained is a report, or why a scenario does not run if it expects that.
-type explained struct {
+// notExplained is what stands for the report of a scenario that is refused as it expects.
+type notExplained struct {
 	Name    string `json:"name"`
 	Refused string `json:"refused"`
 }
@@ -81,7 +81,7 @@ func (a *app) explainOne(s scenario, f explainFlags, i int, j *telemetry.JSON) (
 		if text {
 			a.printf("explain    %s\nrefused    %s\n", s.Name, s.refusedBy)
 		}
-		return nil, j.Write(explained{Name: s.Name, Refused: s.refusedBy})
+		return nil, j.Write(notExplained{Name: s.Name, Refused: s.refusedBy})
 	}
 	r, err := explain.Make(s.Scenario, explain.Options{Step: f.step, Microbatch: f.microbatch})
 	var outside *explain.RangeError
