@@ -63,6 +63,9 @@ func TestSameAsTraining(t *testing.T) {
 	docs := packed([]int{5, 7, 1}, []int{5, 7, 4})
 	for _, l := range []layout{single, {2, 1, 1, true}, {1, 2, 1, false}, {2, 2, 1, true}, {2, 2, 1, false}} {
 		for _, bug := range []string{"", "mask_none", "double_roll", "shard_roll", "mask_fill_wrong", "no_position_roll", "wrong_cp_layout_roll", "padding_in_router"} {
+			if bug != "" && l != (layout{2, 2, 1, true}) {
+				continue
+			}
 			for name, mb := range map[string]*nn.Microbatch{"rows": rowsOf(16, 16, 11), "packed": docs} {
 				t.Run(fmt.Sprintf("%+v %s %s", l, bug, name), func(t *testing.T) { sameAsTraining(t, l, bug, mb) })
 			}
