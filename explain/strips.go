@@ -1,6 +1,9 @@
 package explain
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // strip is a whole row as a bar.
 type strip struct {
@@ -36,16 +39,20 @@ func (q *sequence) overview() []strip {
 
 // stripOf draws runs of classes.
 func stripOf(label string, classes []string) strip {
-	s := strip{Label: label}
-	at := map[string]int{}
+	var order []string
+	drawn := map[string]*strings.Builder{}
 	for _, r := range runsOf(classes) {
-		j, ok := at[r.v]
+		b, ok := drawn[r.v]
 		if !ok {
-			j = len(s.Paths)
-			at[r.v] = j
-			s.Paths = append(s.Paths, path{Class: r.v})
+			b = &strings.Builder{}
+			drawn[r.v] = b
+			order = append(order, r.v)
 		}
-		s.Paths[j].D += fmt.Sprintf("M%d 0h%dv1h-%dz", r.from, r.to-r.from, r.to-r.from)
+		fmt.Fprintf(b, "M%d 0h%dv1h-%dz", r.from, r.to-r.from, r.to-r.from)
+	}
+	s := strip{Label: label}
+	for _, class := range order {
+		s.Paths = append(s.Paths, path{class, drawn[class].String()})
 	}
 	return s
 }

@@ -67,6 +67,9 @@ func TestSameAsTraining(t *testing.T) {
 				continue
 			}
 			for name, mb := range map[string]*nn.Microbatch{"rows": rowsOf(16, 16, 11), "packed": docs} {
+				if bug != "" && name == "rows" {
+					continue
+				}
 				t.Run(fmt.Sprintf("%+v %s %s", l, bug, name), func(t *testing.T) { sameAsTraining(t, l, bug, mb) })
 			}
 		}
@@ -74,6 +77,7 @@ func TestSameAsTraining(t *testing.T) {
 }
 
 func sameAsTraining(t *testing.T, l layout, bug string, mb *nn.Microbatch) {
+	t.Parallel()
 	file, problems := config.Parse("tiny.yaml", []byte(tiny), nil)
 	require.Empty(t, problems)
 	s := file.Base
