@@ -148,6 +148,10 @@ func (c *checker) value(key string, sp *spec, v reflect.Value) {
 		for i := range v.Len() {
 			c.word(c.entry(key, i), sp, v.Index(i).String())
 		}
+	case v.Kind() == reflect.Slice && sp.in != nil:
+		for i := range v.Len() {
+			c.number(c.entry(key, i), sp, v.Index(i))
+		}
 	}
 }
 

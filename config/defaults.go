@@ -23,16 +23,19 @@ func Defaults() Scenario {
 	d := newDecoder()
 	visit(reflect.ValueOf(&s).Elem(), nil, func(at *loc, v reflect.Value) {
 		if sp := specOf(at.star()); sp.constant() {
-			d.value(defaultNode(sp.def, v.Kind()), at, v)
+			d.value(defaultNode(sp.def, v.Type()), at, v)
 		}
 	})
 	return s
 }
 
 // defaultNode is the text of a default as a node of the key's kind.
-func defaultNode(text string, k reflect.Kind) *node {
+func defaultNode(text string, t reflect.Type) *node {
+	if t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
 	tag := "!!float"
-	switch k {
+	switch t.Kind() {
 	case reflect.String:
 		tag = "!!str"
 	case reflect.Bool:

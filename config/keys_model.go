@@ -34,9 +34,9 @@ var modelKeys = []spec{
 	{key: "model.moe_router_score_function", def: "softmax", legal: []string{"softmax", "sigmoid", "sqrtsoftplus"},
 		doc: "Turns router logits into scores."},
 	{key: "model.moe_router_pre_softmax", def: "false", doc: "Softmax over all experts before the top-k instead of over the chosen ones after it."},
-	{key: "model.moe_router_load_balancing_type", def: "aux_loss",
+	{key: "model.moe_router_load_balancing_type", def: "aux_loss", single: true,
 		legal: []string{"aux_loss", "none", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile"}, doc: "Auxiliary loss that balances the experts."},
-	{key: "model.moe_aux_loss_coeff", def: "0", in: atLeast(0), doc: "Weight of the auxiliary loss."},
+	{key: "model.moe_aux_loss_coeff", def: "0", in: atLeast(0), single: true, doc: "Weight of the auxiliary loss."},
 	{key: "model.moe_z_loss_coeff", def: "0", in: atLeast(0), null: true, doc: "Weight of the router z-loss; null: 0."},
 
 	{key: "model.mtp_num_layers", def: "0", in: between(0, MaxMTPDepths), null: true, doc: "Multi-token-prediction depths; 0 or null: none."},

@@ -62,6 +62,14 @@ func unset(at *loc, v reflect.Value) bool {
 // canonical is a value in YAML's flow notation.
 func canonical(at *loc, v reflect.Value) string {
 	switch x := v.Interface().(type) {
+	case Words:
+		if len(x) == 1 {
+			return word(x[0])
+		}
+	case Numbers:
+		if len(x) == 1 {
+			return number(x[0])
+		}
 	case LayerFreq:
 		if x.Pattern != nil {
 			return canonical(at, reflect.ValueOf(x.Pattern))
