@@ -224,7 +224,8 @@ func (r *Rank[T]) newPass(c nn.Comm, index, local int, mb *nn.Microbatch, phase 
 	}
 	frames := nn.Frames(mb, c.Size(mesh.CP), align, r.mut)
 	ctx := &nn.Ctx[T]{Comm: c, Arena: &r.arena, B: mb.B, Frame: frames[c.Rank(mesh.CP)], Frames: frames, SP: sp,
-		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}, Mut: r.mut, Upstream: r.upstream()}
+		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}, Mut: r.mut, Upstream: r.upstream(),
+		DropActivations: phase == nn.Forward && r.cfg.RecomputeGranularity == "full"}
 	if r.mut != 0 {
 		ctx.Rolls = ctx.Frame.RollFrame(mb.Docs)
 	}

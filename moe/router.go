@@ -27,8 +27,9 @@ type Router[T tensor.Float] struct {
 	Forced     bool    // moe_router_force_load_balancing: random logits, for benchmarks
 	Seed       uint64  // of jitter and forced logits
 	Capacity   Capacity
-	Replay     *Replay // nil: choose anew every time
-	running    mean    // of global balancing
+	Replay     *Replay              // nil: choose anew every time
+	running    mean                 // of global balancing
+	kept       map[forwardKey]stats // of forwards that will be recomputed
 }
 
 // Routing is the executed choice. A dropped choice has expert −1 and probability 0.
@@ -73,7 +74,7 @@ func (r *Router[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (Routing[T], *routerS
 		r.routeRow(s, i, row)
 	}
 	r.Replay.exchange(s.route.Expert, func(i int) { r.probabilities(s, i, row) }, r.K)
-	s.stats = r.count(c, s)
+	s.stats = r.counted(c, s)
 	executed := applyCapacity(r.Capacity, c, s.route, e)
 	r.Bias.count(c, executed)
 	r.report(c, s, executed)
@@ -102,6 +103,7 @@ func (m *mean) add(v []int64) []float64 {
 // StartStep forgets what was counted in the step before.
 func (r *Router[T]) StartStep() {
 	r.running = mean{}
+	clear(r.kept)
 	if r.Bias != nil {
 		r.Bias.Reset()
 	}
@@ -284,6 +286,26 @@ func (r *Router[T]) zGrad(c *nn.Ctx[T], s *routerSaved[T], i int, dlogit []float
 		dlogit[j] += scale * kernel.Exp(float64(v)-s.lse[i])
 	}
 }
+
+// counted is the statistics of this forward; a recomputed forward takes those of the first one, so that nothing is
+// counted twice.
+func (r *Router[T]) counted(c *nn.Ctx[T], s *routerSaved[T]) stats {
+	key := forwardKey{c.Site.Microbatch, c.Site.Depth}
+	if c.Recompute {
+		return r.kept[key]
+	}
+	st := r.count(c, s)
+	if c.DropActivations {
+		if r.kept == nil {
+			r.kept = map[forwardKey]stats{}
+		}
+		r.kept[key] = st
+	}
+	return st
+}
+
+// forwardKey names a forward of a router in a step.
+type forwardKey struct{ microbatch, depth int }
 
 // count takes the statistics of the microbatch: once, whatever the layout. Shards under sequence and context
 // parallelism hold different rows and are added; without sequence parallelism every tensor-parallel rank has all rows.

@@ -16,19 +16,20 @@ type Ctx[T tensor.Float] struct {
 	B     int    // rows of the microbatch
 	Frame *Frame // how this rank's slots lie; L of them a row
 	// Frames are those of the whole context-parallel group, in rank order.
-	Frames     []*Frame
-	Rolls      *Frame   // where documents end for rolls; nil: as Frame says
-	SP         bool     // sequence parallelism: activations between blocks are [L/tp·B, H]
-	Pad        *PadMask // in the layout of the activations; nil: absent. Set with SetPad
-	skip       []bool   // by row of an activation: padding or inserted; nil: none
-	Microbatch int      // of the whole step, whatever the layout
-	Scope      string   // "layer.0", "mtp.2": prefix of the names of observed quantities
-	Obs        Observer // nil: nobody looks
-	Aux        AuxScale
-	Sums       *AuxSums
-	Mut        mutation.Set // planted bugs; none in a real run
-	Upstream   bool         // loss_normalization upstream: local counts as denominators
-	Recompute  bool         // this forward repeats an earlier one: it counts nothing and shows nothing
+	Frames          []*Frame
+	Rolls           *Frame   // where documents end for rolls; nil: as Frame says
+	SP              bool     // sequence parallelism: activations between blocks are [L/tp·B, H]
+	Pad             *PadMask // in the layout of the activations; nil: absent. Set with SetPad
+	skip            []bool   // by row of an activation: padding or inserted; nil: none
+	Microbatch      int      // of the whole step, whatever the layout
+	Scope           string   // "layer.0", "mtp.2": prefix of the names of observed quantities
+	Obs             Observer // nil: nobody looks
+	Aux             AuxScale
+	Sums            *AuxSums
+	Mut             mutation.Set // planted bugs; none in a real run
+	Upstream        bool         // loss_normalization upstream: local counts as denominators
+	Recompute       bool         // this forward repeats an earlier one: it counts nothing and shows nothing
+	DropActivations bool         // recompute_granularity full: blocks keep their input alone and run again in the backward pass
 }
 
 // AuxScale is the weight of the auxiliary losses in the objective. It is carried with the microbatch, no global.
