@@ -185,7 +185,7 @@ func (b *builder[T]) router(r *moe.Router[T], prefix string) {
 	if err != nil {
 		b.err = err
 	}
-	r.K, r.Score, r.PreSoftmax, r.ZCoeff = m.MoERouterTopK, score, m.MoERouterPreSoftmax, m.MoEZLossCoeff
+	r.K, r.Score, r.PreSoftmax, r.ZCoeff, r.Fused = m.MoERouterTopK, score, m.MoERouterPreSoftmax, m.MoEZLossCoeff, m.MoERouterFusion
 	r.Groups = moe.Groups{N: m.MoERouterNumGroups, Top: m.MoERouterGroupTopK}
 	r.Scaling, r.Jitter, r.Forced, r.Seed = m.MoERouterTopKScaling, m.MoEInputJitterEps, m.MoERouterForceLoadBalancing, b.seed
 	r.Capacity = moe.Capacity{Factor: m.MoEExpertCapacityFactor, ByPosition: m.MoETokenDropPolicy == "position"}

@@ -28,6 +28,7 @@ type Router[T tensor.Float] struct {
 	Seed       uint64  // of jitter and forced logits
 	Capacity   Capacity
 	Replay     *Replay              // nil: choose anew every time
+	Fused      bool                 // moe_router_fusion: softmax scores without groups or bias in one pass over a row
 	running    mean                 // of global balancing
 	kept       map[forwardKey]stats // of forwards that will be recomputed
 }
@@ -45,6 +46,7 @@ type routerSaved[T tensor.Float] struct {
 	scores []float64     // [N, E] of the score function, before normalisation
 	shares []float64     // [N, E] what the auxiliary losses see: scores that sum to 1
 	lse    []float64     // [N]
+	best   []int32       // [N, K] plain top-k of the shares: what the balancing losses count
 	route  Routing[T]    // before capacity drops
 	jitter []T           // [N, H] factors; nil: none
 	stats  stats
@@ -69,9 +71,14 @@ func (r *Router[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (Routing[T], *routerS
 	n, e := s.logits.Rows, s.logits.Cols
 	s.scores, s.shares, s.lse = make([]float64, n*e), make([]float64, n*e), make([]float64, n)
 	s.route = Routing[T]{K: r.K, Expert: make([]int32, n*r.K), Prob: c.Arena.Alloc(n * r.K)}
+	s.best = make([]int32, n*r.K)
 	row := newRowScratch(e)
 	for i := range n {
-		r.routeRow(s, i, row)
+		if r.Fused {
+			r.fusedRow(s, i)
+		} else {
+			r.routeRow(s, i, row)
+		}
 	}
 	r.Replay.exchange(s.route.Expert, func(i int) { r.probabilities(s, i, row) }, r.K)
 	s.stats = r.counted(c, s)
@@ -131,6 +138,7 @@ func (r *Router[T]) routeRow(s *routerSaved[T], i int, t rowScratch) {
 			shares[j] = v / total
 		}
 	}
+	topK(s.best[i*r.K:(i+1)*r.K], shares)
 	choice := t.logits // the order of softmax scores is that of the logits
 	if r.Score != Softmax {
 		choice = scores
@@ -312,15 +320,13 @@ type forwardKey struct{ microbatch, depth int }
 func (r *Router[T]) count(c *nn.Ctx[T], s *routerSaved[T]) stats {
 	e := s.logits.Cols
 	v := make([]int64, c.B*(e+1)) // by row of the batch: E counts, then valid rows
-	best := make([]int32, r.K)
 	for i := range s.logits.Rows {
 		if c.Skips(i) {
 			continue
 		}
 		row := v[i%c.B*(e+1) : (i%c.B+1)*(e+1)]
 		row[e]++
-		topK(best, s.shares[i*e:(i+1)*e])
-		for _, x := range best {
+		for _, x := range s.best[i*r.K : (i+1)*r.K] {
 			row[x]++
 		}
 	}

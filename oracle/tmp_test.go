@@ -67,6 +67,7 @@ func one(t *testing.T, name, dt string, l lay) {
 	s.Model.TensorParallel, s.Model.ContextParallel, s.Model.PipelineParallel = l.tp, l.cp, 1
 	s.Model.SequenceParallel, s.Model.CPCommType = l.sp, l.comm
 	s.Model.RecomputeGranularity = os.Getenv("RECOMP")
+	s.Model.MoERouterFusion = os.Getenv("FUSED") != "" && !s.Model.MoERouterEnableExpertBias
 	s.Model.ExpertParallel, s.Model.ExpertTensorParallel, s.Model.MoETokenDispatcher = l.ep, l.etp, l.disp
 	if strings.Contains(name, "global-aux") && l.dp != 2 || name == "moe-repeated-deepseek" && l.dp != 1 || name == "dense-mtp" && l.ep > 1 {
 		t.Skip()
