@@ -161,6 +161,9 @@ func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
 		case train.BackwardOp:
 			r.backward(running[op.Microbatch])
 			r.addAux(c, running[op.Microbatch], &sums)
+			if r.mut.Has(mutation.BiasPerMicrobatch) {
+				r.moveBiases(c, nn.Site{Step: s.index, Microbatch: op.Microbatch, Phase: nn.Update, Layer: -1})
+			}
 			running[op.Microbatch] = nil
 		}
 	}
@@ -205,12 +208,19 @@ func (r *Rank[T]) update(c nn.Comm, i int, lr float64) float64 {
 		r.showShards(c, "grads", i, func(p *nn.Param[T]) []T { return p.Grad })
 	}
 	r.adam.Step(lr, norms)
+	if !r.mut.Has(mutation.BiasPerMicrobatch) {
+		r.moveBiases(c, site)
+	}
+	return norms[""]
+}
+
+// moveBiases moves every expert bias by what its router counted.
+func (r *Rank[T]) moveBiases(c nn.Comm, site nn.Site) {
 	for _, router := range r.routers {
 		if router.Bias != nil {
 			router.Bias.Update(c, site)
 		}
 	}
-	return norms[""]
 }
 
 // newPass starts a microbatch: its context, and its part of the batch, cut as the activations are.

@@ -98,7 +98,7 @@ func (r *Router[T]) balancingSlopes(c *nn.Ctx[T], s *routerSaved[T]) slopes {
 	for b := range out.byRow {
 		out.byRow[b] = make([]float64, e)
 		for _, l := range r.Balancing {
-			scale := l.Coeff * c.Aux.Gradient / c.Aux.Divisor
+			scale := l.Coeff * c.Aux.Gradient / c.Aux.Divisor * mutatedScale(c, l.Kind)
 			for x, n := range r.counts(l.Kind, s, b) {
 				out.byRow[b][x] += scale * r.factor(c, l, s, b) * n
 			}

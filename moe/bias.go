@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"phalanx/config/mutation"
 	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/tensor"
@@ -39,7 +40,7 @@ func (b *Bias[T]) add(scores []float64) {
 // count takes the executed choice of valid rows of a training forward. Evaluation and recomputation do not count; a
 // tensor-parallel rank without sequence parallelism holds the rows of rank 0 again and leaves them to it.
 func (b *Bias[T]) count(c *nn.Ctx[T], r Routing[T]) {
-	if b == nil || c.Site.Phase != nn.Forward || c.Recompute || !c.SP && c.TPRank() > 0 {
+	if b == nil || !training(c) || !c.SP && c.TPRank() > 0 {
 		return
 	}
 	n := b.counts[c.Site.Depth]
@@ -48,6 +49,17 @@ func (b *Bias[T]) count(c *nn.Ctx[T], r Routing[T]) {
 			n[e]++
 		}
 	}
+}
+
+// training says whether a forward counts: a first forward of training does, a recomputed one and evaluation do not.
+func training[T tensor.Float](c *nn.Ctx[T]) bool {
+	switch {
+	case c.Recompute:
+		return c.Mut.Has(mutation.RecomputeDoubleCount)
+	case c.Site.Phase == nn.Eval:
+		return c.Mut.Has(mutation.EvalCounts)
+	}
+	return c.Site.Phase == nn.Forward
 }
 
 // Use declares that the router is applied at a depth; 0 is the trunk.

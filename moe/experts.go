@@ -141,6 +141,7 @@ func (l *Layer[T]) computeGrad(c *nn.Ctx[T], s *layerSaved[T], dout tensor.Mat[T
 	for e, ex := range l.Experts {
 		productGrad(ex.FC2, s.aw, dys, daw, by, e)
 	}
+	poisonEmpty(c, l.Experts, by)
 	dprob = c.Arena.Alloc(n)
 	for i, e := range by.entry {
 		dprob[e] = kernel.Dot(daw.Row(i), s.a.Row(i))

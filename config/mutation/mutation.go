@@ -36,6 +36,12 @@ const (
 	MaskByPadID                             // labels equal to the pad token do not count, real ones too
 	PaddingInRouter                         // the router never sees the padding mask
 	SkippedTokensCounted                    // tokens of a dropped microbatch stay in the denominator
+	AuxLayoutScaled                         // the balancing gradient is divided by the ranks that share the sequence
+	RecomputeDoubleCount                    // a recomputed forward counts its tokens for the expert bias again
+	AuxDetached                             // balancing losses are logged and give no gradient
+	SkipEmptyExpert                         // an expert without tokens leaves its gradient as it found the memory: NaN
+	BiasPerMicrobatch                       // the expert bias moves after every microbatch
+	EvalCounts                              // evaluation counts tokens for the expert bias
 	end
 )
 
@@ -43,7 +49,8 @@ var names = []string{"mask_none", "mask_fill_wrong", "shard_roll", "double_roll"
 	"lm_count_for_mtp", "local_ratio", "mask_off_by_one", "no_position_roll", "local_mean", "drop_reduce", "avg_instead_of_sum",
 	"unclamped_zero_tokens", "embeddings_mask_unshifted", "head_not_detached", "drop_odd_token", "rope_doc0_table",
 	"wrong_cp_layout_roll", "positions_not_reset", "norm_counts_replicas", "local_vocab_ce", "mask_wrong_replica",
-	"mask_by_pad_id", "padding_in_router", "skipped_tokens_counted"}
+	"mask_by_pad_id", "padding_in_router", "skipped_tokens_counted", "aux_layout_scaled", "recompute_double_count",
+	"aux_detached", "skip_empty_expert", "bias_per_microbatch", "eval_counts"}
 
 // Names are the names of all mutations of this version.
 func Names() []string { return append([]string(nil), names...) }
