@@ -229,6 +229,7 @@ func multiple(n, x int) int {
 
 // nearestLegal is the legal number in [low, high] nearest to x, the lower of two equally near; low if there is none.
 func nearestLegal(x, low, high int, legal func(int) bool) int {
+	x = max(min(x, high), low)
 	for d := 0; d <= max(x-low, high-x); d++ {
 		for _, candidate := range []int{x - d, x + d} {
 			if candidate >= low && candidate <= high && legal(candidate) {

@@ -59,6 +59,8 @@ func (d *decoder) value(n *node, at *loc, v reflect.Value) bool {
 		return d.values(n, at, v)
 	case reflect.TypeFor[Probe]():
 		return d.probe(n, at, v)
+	case reflect.TypeFor[Words](), reflect.TypeFor[Numbers]():
+		return d.oneOrMore(n, at, v)
 	}
 	switch v.Kind() {
 	case reflect.Struct:
@@ -114,14 +116,14 @@ func (d *decoder) structure(n *node, at *loc, v reflect.Value) bool {
 
 // entry decodes one known key.
 func (d *decoder) entry(p pair, at *loc, v reflect.Value) {
-	if p.value.null() && !p.value.broken && !isStruct(v.Type()) {
-		if !specOf(at.star()).null {
-			d.marks[at.String()] = mark{p.at, p.value}
-			d.wrong(p.value, at, article(typeName(v.Type())), "give a value or remove the key")
-		}
+	if specOf(at.star()).absent(p.value) {
 		return
 	}
 	d.marks[at.String()] = mark{p.at, p.value}
+	if p.value.null() && !p.value.broken && !isStruct(v.Type()) {
+		d.wrong(p.value, at, article(typeName(v.Type())), "give a value or remove the key")
+		return
+	}
 	d.value(p.value, at, v)
 }
 
@@ -158,6 +160,17 @@ func (d *decoder) list(n *node, at *loc, v reflect.Value) bool {
 	}
 	v.Set(out)
 	return true
+}
+
+// oneOrMore decodes a value or a list of them. An empty list is refused: it would be read as the default, or as nothing.
+func (d *decoder) oneOrMore(n *node, at *loc, v reflect.Value) bool {
+	switch {
+	case n.kind == scalar:
+		return d.listOfOne(n, at, v)
+	case n.kind == list && len(n.items) > 0:
+		return d.list(n, at, v)
+	}
+	return d.wrong(n, at, article(typeName(v.Type())), "")
 }
 
 // listOfOne decodes a value that stands for a list of one.

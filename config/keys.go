@@ -15,6 +15,7 @@ type spec struct {
 	in    *bounds  // range of a number
 	from  []string // keys that a derived default follows from: their problems are not repeated
 	null  bool     // null is legal and means the default
+	none  string   // a number that Megatron takes for null
 	// single: a list of one may be written without brackets.
 	single bool
 	what   string // what a legal word is called where there are too many to name them beside the nearest
@@ -26,6 +27,15 @@ const required = "required"
 
 func (s *spec) required() bool { return s.def == required }
 func (s *spec) derived() bool  { return strings.HasPrefix(s.def, "= ") }
+
+// absent reports whether a value says nothing: null where that is legal, or the number that stands for it.
+func (s *spec) absent(n *node) bool {
+	if n.broken || !s.null || n.null() || s.none == "" || !n.isNumber() {
+		return !n.broken && s.null && n.null()
+	}
+	x, err := strconv.ParseFloat(n.text, 64)
+	return err == nil && number(x) == s.none
+}
 
 // constant reports whether the default is a value.
 func (s *spec) constant() bool { return s.def != "" && !s.required() && !s.derived() }
@@ -145,6 +155,8 @@ func typeName(t reflect.Type) string {
 		return "number, fraction or list of them"
 	case reflect.TypeFor[Probe]():
 		return "bias_only or tables of losses"
+	case reflect.TypeFor[Words](), reflect.TypeFor[Numbers]():
+		return typeName(t.Elem()) + " or list of " + plural(t.Elem())
 	case reflect.TypeFor[*[2]int]():
 		return "pair of whole numbers"
 	}

@@ -53,6 +53,12 @@ func TestSpecsAreLegal(t *testing.T) {
 			if f, ok := got.(LayerFreq); ok {
 				text = fmt.Sprint(f.Every)
 			}
+			switch x := got.(type) {
+			case Words:
+				text = strings.Join(x, " ")
+			case Numbers:
+				text = number(x.At(0))
+			}
 			want := map[string]string{"1e-5": "1e-05", "1e-8": "1e-08"}
 			if w := want[sp.def]; w != "" {
 				require.Equal(t, w, text, key)
@@ -95,7 +101,7 @@ func TestMegatronList(t *testing.T) {
 	for _, line := range lines {
 		require.Regexp(t, `^[a-z_]+\.[a-zA-Z0-9_]+$`, line)
 	}
-	ours := []string{"model.loss_normalization", "model.mtp_loss_mask"}
+	ours := []string{"model.loss_normalization", "model.mtp_loss_mask", "model.moe_seq_aux_per_row", "model.moe_drop_padding_tokens"}
 	for _, f := range fieldsOf(reflect.TypeFor[Model]()) {
 		key := "model." + f.name
 		require.Equal(t, !slices.Contains(ours, key), megatronKeys[key], key)
@@ -119,10 +125,11 @@ func TestKeys(t *testing.T) {
 	}
 	require.Equal(t, KeyInfo{Name: "model.num_layers", Type: "whole number", Default: "required", Range: "from 1 to 1024", Doc: "Decoder layers.", Megatron: true},
 		byName["model.num_layers"])
-	require.Equal(t, []string{"aux_loss", "none"}, byName["model.moe_router_load_balancing_type"].Legal)
+	require.Equal(t, []string{"aux_loss", "seq_aux_loss", "global_aux_loss", "none"}, byName["model.moe_router_load_balancing_type"].Legal)
 	require.False(t, byName["transport.kind"].Megatron)
 	for name, typ := range map[string]string{
-		"name": "text", "model.moe_layer_freq": "whole number or list of 0 and 1", "model.qk_layernorm": "true or false", "optimizer.lr": "number",
+		"name": "text", "model.moe_layer_freq": "whole number or list of 0 and 1", "model.qk_layernorm": "true or false", "model.moe_router_load_balancing_type": "text or list of texts", "model.moe_aux_loss_coeff": "number or list of numbers",
+		"optimizer.lr": "number",
 		"dataset.paths": "list of texts", "dataset.rows": "list of entries", "dataset.rows.*.tokens": "list of whole numbers", "dataset.rows.*.valid": "whole number",
 		"dataset.rows.*.answer": "pair of whole numbers", "dataset.rows.*.cu_seqlens": "list of whole numbers", "dataset.packed": "true or false", "rng.seed": "whole number", "transport.embedded": "true or false", "variants.*.set": "dotted keys with values",
 		"expect.*.equals": "number, fraction or list of them", "expect.*.between": "list of numbers", "expect.*.below": "number",

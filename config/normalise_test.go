@@ -41,6 +41,19 @@ model:
   moe_router_load_balancing_type: aux_loss
   moe_aux_loss_coeff: 0
   moe_z_loss_coeff: 0
+  moe_seq_aux_per_row: false
+  moe_router_num_groups: 0
+  moe_router_group_topk: 0
+  moe_router_topk_scaling_factor: 0
+  moe_router_enable_expert_bias: false
+  moe_router_bias_update_rate: 0.001
+  moe_router_force_load_balancing: false
+  moe_router_fusion: false
+  moe_input_jitter_eps: 0
+  moe_shared_expert_gate: false
+  moe_token_dispatcher_type: allgather
+  moe_token_drop_policy: probs
+  moe_drop_padding_tokens: false
   mtp_num_layers: 2
   mtp_loss_scaling_factor: 0.1
   mtp_use_repeated_layer: false

@@ -9,8 +9,12 @@ func (c *checker) model() {
 	c.moe()
 	c.mtp()
 	m := &c.s.Model
+	if m.RecomputeGranularity == "selective" {
+		c.note("model.recompute_granularity selective has no effect: attention scores are never kept")
+	}
 	sizes := []string{"model.num_layers", "model.hidden_size", "model.num_attention_heads", "model.num_query_groups", "model.kv_channels",
-		"model.ffn_hidden_size", "model.moe_ffn_hidden_size", "model.num_moe_experts", "model.padded_vocab_size", "model.mtp_num_layers"}
+		"model.ffn_hidden_size", "model.moe_ffn_hidden_size", "model.num_moe_experts", "model.moe_shared_expert_intermediate_size",
+		"model.padded_vocab_size", "model.mtp_num_layers"}
 	if n := m.Parameters(); c.ok(sizes...) && n > MaxParameters {
 		c.report("model", fmt.Sprintf("has %s parameters, expected at most %d; reduce hidden_size, num_layers, num_moe_experts or padded_vocab_size",
 			count(n), MaxParameters))
@@ -41,35 +45,6 @@ func (c *checker) activation() {
 		c.fail(key, "squared_relu has no gated form; set gated_linear_unit: false, or use silu", gate)
 	case m.ActivationFunc == "silu" && !m.GatedLinearUnit:
 		c.fail(key, "silu needs a gate; set gated_linear_unit: true, or use squared_relu", gate)
-	}
-}
-
-func (c *checker) moe() {
-	m := &c.s.Model
-	const freq, topk, experts = "model.moe_layer_freq", "model.moe_router_topk", "model.num_moe_experts"
-	if n := len(m.MoELayerFreq.Pattern); m.MoELayerFreq.Pattern != nil && n != m.NumLayers {
-		c.fail(freq, fmt.Sprintf("has length %d, expected num_layers %d, one entry for each layer", n, m.NumLayers), "model.num_layers")
-	}
-	if m.NumMoEExperts == 0 {
-		c.noEffect("without num_moe_experts", "model.moe_layer_freq", "model.moe_router_topk", "model.moe_router_pre_softmax",
-			"model.moe_aux_loss_coeff", "model.moe_z_loss_coeff")
-		if m.MoEFFNHiddenSize != m.FFNHiddenSize {
-			c.note("model.moe_ffn_hidden_size has no effect without num_moe_experts")
-		}
-		return
-	}
-	if m.MoERouterTopK > m.NumMoEExperts {
-		c.fail(topk, fmt.Sprintf("%d is more than num_moe_experts %d; nearest legal: %d", m.MoERouterTopK, m.NumMoEExperts, m.NumMoEExperts), experts)
-	}
-	if m.MoERouterScore == "softmax" && m.MoERouterTopK == 1 && !m.MoERouterPreSoftmax {
-		c.fail(topk, "1 with a softmax over the chosen experts makes every weight 1, and the router learns nothing "+
-			"(Megatron refuses it too); set moe_router_pre_softmax: true", "model.moe_router_pre_softmax", "model.moe_router_score_function")
-	}
-	if m.MoEAuxLossCoeff.At(0) != 0 && m.MoERouterBalancing.Has("none") {
-		c.note("model.moe_aux_loss_coeff has no effect with moe_router_load_balancing_type none")
-	}
-	if c.ok(freq, "model.num_layers") && !m.HasMoE() {
-		c.note("model.moe_layer_freq makes no decoder layer MoE: num_moe_experts has no effect")
 	}
 }
 

@@ -8,8 +8,8 @@ type split struct {
 	size      int
 }
 
-// splits are the sizes that tensor_model_parallel_size must divide. The width of experts is not among them: every rank
-// holds whole experts. Nor is seq_length: the model inserts slots where it has to.
+// splits are the sizes that tensor_model_parallel_size must divide. The width of experts is not among them: it is cut over
+// expert_tensor_parallel_size. Nor is seq_length: the model inserts slots where it has to.
 func (c *checker) splits() []split {
 	m := &c.s.Model
 	all := []split{
@@ -19,6 +19,9 @@ func (c *checker) splits() []split {
 	}
 	if m.HasDense() {
 		all = append(all, split{"model.ffn_hidden_size", "ffn_hidden_size", m.FFNHiddenSize})
+	}
+	if m.HasMoE() && m.MoESharedExpertSize > 0 {
+		all = append(all, split{"model.moe_shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", m.MoESharedExpertSize})
 	}
 	return all
 }
@@ -33,7 +36,7 @@ func (c *checker) parallel() {
 	if m.SequenceParallel && m.TensorParallel == 1 {
 		c.note("model.sequence_parallel has no effect with tensor_model_parallel_size 1")
 	}
-	if m.HasMoE() && m.TensorParallel > 1 && !m.SequenceParallel {
+	if m.HasMoE() && m.TensorParallel > 1 && !m.SequenceParallel && m.ExpertParallel <= 1 && m.ExpertTensorParallel <= 1 {
 		c.note("MoE with tensor_model_parallel_size %d and without sequence_parallel: Megatron refuses this for training; here every TP rank routes all rows", m.TensorParallel)
 	}
 	if m.ContextParallel == 1 {
@@ -43,6 +46,7 @@ func (c *checker) parallel() {
 	}
 	c.inserted()
 	c.world()
+	c.expertParallel()
 }
 
 // inserted notes the lengths for which the model inserts slots that hold nothing and count nowhere. Megatron has no such

@@ -119,7 +119,9 @@ func (c *checker) name(key, name string) {
 func (c *checker) noEffect(why string, keys ...string) {
 	base := Defaults()
 	for _, key := range keys {
-		if c.ok(key) && !reflect.DeepEqual(lookup(c.s, key), lookup(&base, key)) {
+		v := lookup(c.s, key)
+		unset := reflect.ValueOf(v).IsZero() && !c.given(key)
+		if c.ok(key) && !unset && !reflect.DeepEqual(v, lookup(&base, key)) {
 			c.note("%s has no effect %s", key, why)
 		}
 	}

@@ -74,7 +74,8 @@ func (m *Model) moeLayers() int {
 	return n
 }
 
-// Parameters is the number of weights of the whole model, tied ones once. It stops at the greatest int64.
+// Parameters is the number of weights of the whole model, tied ones once and expert biases, which have no gradient, not
+// at all. It stops at the greatest int64.
 // An MTP depth has the kind of layer that the decoder ends with.
 func (m *Model) Parameters() int64 {
 	h := m.HiddenSize
@@ -114,7 +115,10 @@ func (m *Model) layerParameters(moe bool) int {
 	}
 	mlp := product(matrices, h, m.FFNHiddenSize)
 	if moe {
-		mlp = sum(product(m.NumMoEExperts, matrices, h, m.MoEFFNHiddenSize), product(m.NumMoEExperts, h))
+		mlp = sum(product(m.NumMoEExperts, matrices, h, m.MoEFFNHiddenSize), product(m.NumMoEExperts, h), product(matrices, h, m.MoESharedExpertSize))
+		if m.MoESharedExpertGate {
+			mlp = sum(mlp, h)
+		}
 	}
 	return sum(attention, norms, mlp)
 }

@@ -4,7 +4,6 @@ import (
 	"phalanx/config/mutation"
 	"phalanx/mesh"
 	"phalanx/messages"
-	"phalanx/mtp"
 	"phalanx/nn"
 	"phalanx/train"
 )

@@ -121,7 +121,7 @@ func TestB6_RecomputeCountsOnce(t *testing.T) {
 		}
 		l.Router.StartStep()
 		total := make([]float64, 4)
-		for mb, counts := range [][]int{{5, 3, 2, 2}, {1, 3, 4, 4}} {
+		for mb, counts := range [][]int64{{5, 3, 2, 2}, {1, 3, 4, 4}} {
 			x, at := tensor.NewMat[float64](12, hidden), 0
 			for e, n := range counts {
 				for range n {
