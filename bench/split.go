@@ -10,7 +10,7 @@ import (
 // (GOMAXPROCS 1, one compute thread), so that times of computing add up and the rest of the wall clock is exchange.
 type Split struct {
 	CP         int     `json:"cp"`
-	OneMs      float64 `json:"one_rank_compute_ms"`
+	OneMs      float64 `json:"one_rank_ms"` // a step of one rank: all of it is computing
 	StepMs     float64 `json:"step_ms"`
 	ComputeMs  float64 `json:"compute_ms"`  // of all ranks together
 	ExchangeMs float64 `json:"exchange_ms"` // step without compute
@@ -25,7 +25,7 @@ func split(ctx context.Context, o StepOptions) (*Split, error) {
 	ranks := o
 	ranks.Overrides = append(append([]string(nil), o.Overrides...), fmt.Sprintf("model.context_parallel_size=%d", o.CP), fmt.Sprintf("dist.world_size=%d", o.CP))
 	for range 2 {
-		_, one, err := steps(ctx, o)
+		one, _, err := steps(ctx, o)
 		if err != nil {
 			return nil, err
 		}

@@ -102,7 +102,7 @@ func TestStepErrors(t *testing.T) {
 	_, err := Step(context.Background(), stepOptions(trained(1, 1, 1)))
 	require.ErrorContains(t, err, "told of 1 steps after the warm-up, expected 3")
 	gone := errors.New("gone")
-	_, err = Step(context.Background(), stepOptions(func(context.Context, config.Scenario, func(float64)) (int64, error) { return 0, gone }))
+	_, err = Step(context.Background(), stepOptions(func(context.Context, config.Scenario, func(Took)) (int64, error) { return 0, gone }))
 	require.ErrorIs(t, err, gone)
 }
 
