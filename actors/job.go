@@ -14,6 +14,7 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -46,6 +47,9 @@ type Job struct {
 	// StallTimeout is how long all ranks may wait without any of them moving; 0 is StallTimeoutDefault.
 	StallTimeout time.Duration
 	Logger       *zap.Logger // nil: no log
+	// Compute gathers the nanoseconds that programs of all ranks spend in their turns, while the run goes on; nil:
+	// nobody asks. What is left of the wall clock is exchange and waiting.
+	Compute *atomic.Int64
 
 	trap func(w who, message any) // tests: called in a shell before it receives
 }

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -42,7 +43,7 @@ func newRunner(r *run, rank int, p nn.Program, code func(nn.Comm), programs []*a
 func (w *runner) resume(ctx actor.Context, reply any) {
 	defer w.run.turnBegan(w.name)()
 	for {
-		w.pending = w.routine.Resume(reply)
+		w.pending = w.run.timed(w.routine, reply)
 		if !w.post(ctx, w.routine.Outbox()) {
 			return
 		}
@@ -51,6 +52,17 @@ func (w *runner) resume(ctx actor.Context, reply any) {
 			return
 		}
 	}
+}
+
+// timed is one turn of a routine, its time added to the job's.
+func (r *run) timed(routine *collective.Routine, reply any) collective.Request {
+	if r.job.Compute == nil {
+		return routine.Resume(reply)
+	}
+	began := time.Now()
+	q := routine.Resume(reply)
+	r.job.Compute.Add(int64(time.Since(began)))
+	return q
 }
 
 // serve acts on the pending request; more says that its reply is there already.

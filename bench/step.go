@@ -20,12 +20,19 @@ const peakLength = 200 * time.Millisecond
 
 // Trainer trains a scenario, tells of every finished step with the time it took, and returns the process's peak
 // resident memory in bytes. Package run, which stands above, is handed in as one.
-type Trainer func(ctx context.Context, s config.Scenario, step func(ms float64)) (peakRSS int64, err error)
+type Trainer func(ctx context.Context, s config.Scenario, step func(Took)) (peakRSS int64, err error)
+
+// Took is the time of one step.
+type Took struct {
+	Ms        float64
+	ComputeMs float64 // that all ranks together spent computing
+}
 
 // StepOptions say what is trained, and for how long.
 type StepOptions struct {
 	Steps, Warmup int
 	Threads       int
+	CP            int      // context-parallel ranks; more than 1 compares them with one rank
 	Overrides     []string // section.key=value, after everything else
 	Train         Trainer
 	Now           Clock
@@ -54,6 +61,7 @@ type StepResult struct {
 	PeakRSSBytes   int64    `json:"peak_rss_bytes"`
 	HeapCount      float64  `json:"heap_allocations_per_step"`
 	HeapBytes      float64  `json:"heap_bytes_per_step"`
+	Split          *Split   `json:"split,omitempty"`
 }
 
 // Scenario is the scenario to train: the built-in one with the options' values and overrides.
@@ -91,7 +99,11 @@ func Step(ctx context.Context, o StepOptions) (*StepResult, error) {
 	r.PeakAfter = peak.flops() / giga
 	r.HeapCount, r.HeapBytes = c.heapPerStep()
 	r.CPUShare = c.cpuShare(threads)
-	return r, r.figures(&s, c.ms)
+	if err := r.figures(&s, c.ms); err != nil || o.CP <= 1 {
+		return r, err
+	}
+	r.Split, err = split(ctx, o)
+	return r, err
 }
 
 // figures fills what follows from the times of the steps.
@@ -125,15 +137,15 @@ func FlopsPerToken(m *config.Model, seq int) float64 {
 type counter struct {
 	warmup, steps  int
 	seen           int
-	ms             []float64
+	ms, computeMs  []float64
 	from, to       runtime.MemStats
 	cpuFrom, cpuTo time.Duration
 }
 
-func (c *counter) step(ms float64) {
+func (c *counter) step(t Took) {
 	c.seen++
 	if c.seen > c.warmup {
-		c.ms = append(c.ms, ms)
+		c.ms, c.computeMs = append(c.ms, t.Ms), append(c.computeMs, t.ComputeMs)
 	}
 	if c.seen == c.warmup {
 		runtime.ReadMemStats(&c.from)

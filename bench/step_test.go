@@ -15,9 +15,9 @@ import (
 
 // trained is a Trainer whose steps take the given times.
 func trained(ms ...float64) Trainer {
-	return func(_ context.Context, _ config.Scenario, step func(float64)) (int64, error) {
+	return func(_ context.Context, _ config.Scenario, step func(Took)) (int64, error) {
 		for _, v := range ms {
-			step(v)
+			step(Took{Ms: v, ComputeMs: v})
 		}
 		return 512 << 20, nil
 	}
@@ -102,19 +102,19 @@ func TestStepErrors(t *testing.T) {
 	_, err := Step(context.Background(), stepOptions(trained(1, 1, 1)))
 	require.ErrorContains(t, err, "told of 1 steps after the warm-up, expected 3")
 	gone := errors.New("gone")
-	_, err = Step(context.Background(), stepOptions(func(context.Context, config.Scenario, func(float64)) (int64, error) { return 0, gone }))
+	_, err = Step(context.Background(), stepOptions(func(context.Context, config.Scenario, func(Took)) (int64, error) { return 0, gone }))
 	require.ErrorIs(t, err, gone)
 }
 
 func TestHeapIsCountedAfterTheWarmUp(t *testing.T) {
 	c := counter{warmup: 1, steps: 2}
 	keep := make([][]byte, 0, 16)
-	c.step(1)
+	c.step(Took{Ms: 1})
 	for range 2 {
 		for range 4 {
 			keep = append(keep, make([]byte, 1<<16))
 		}
-		c.step(1)
+		c.step(Took{Ms: 1})
 	}
 	count, bytes := c.heapPerStep()
 	require.Len(t, keep, 8)
@@ -155,4 +155,18 @@ heap per step        3.0 allocations, 100 bytes
 		"parameters":22909824,"median_step_ms":2000,"best_step_ms":1000,"tokens_per_s":512,"best_tokens_per_s":1024,
 		"model_flops_per_token":144536832,"model_gflops":74,"fma_peak_before_gflops":150,"fma_peak_after_gflops":146,"share":0.5,"cpu_share":0.97,
 		"peak_rss_bytes":536870912,"heap_allocations_per_step":3,"heap_bytes_per_step":100}`, string(text))
+}
+
+func TestSplitComparesComputing(t *testing.T) {
+	o := stepOptions(func(_ context.Context, s config.Scenario, step func(Took)) (int64, error) {
+		cp := s.Model.ContextParallel
+		for range s.Train.TrainIters {
+			step(Took{Ms: float64(100 * cp), ComputeMs: 100 + float64(5*(cp-1))}) // two ranks: 200 ms, 105 of them computing
+		}
+		return 1, nil
+	})
+	o.CP = 2
+	s, err := split(context.Background(), o)
+	require.NoError(t, err)
+	require.Equal(t, &Split{CP: 2, OneMs: 100, StepMs: 200, ComputeMs: 105, ExchangeMs: 95, Ratio: 1.05}, s)
 }

@@ -66,7 +66,7 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 		return nil, err
 	}
 	j := &job{s: s, o: o, data: d, grads: map[int]*gathering{}, weights: map[int]*gathering{}, probes: map[int]*gathering{}}
-	j.figures = figures{s: &j.s, now: time.Now}
+	j.figures.s, j.figures.now = &j.s, time.Now
 	if wants := j.wants(); wants != nil {
 		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), wants)
 	}
@@ -122,6 +122,7 @@ func (j *job) actorJob(network transport.Network) actors.Job {
 		StallTimeout: time.Duration(j.s.Recovery.CollectiveTimeoutS * float64(time.Second)),
 		Logger:       j.o.Logger,
 		Listen:       j.listen,
+		Compute:      &j.figures.compute,
 		Programs: func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error) {
 			return model.Programs(j.env(rank, emit))
 		},

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"sync/atomic"
 	"time"
 
 	"phalanx/config"
@@ -16,6 +17,8 @@ type figures struct {
 	samples int64
 	tokens  int64
 	steps   []StepFigures
+	compute atomic.Int64 // nanoseconds of all ranks so far
+	known   int64        // of them, before this step
 	evals   []EvalFigures
 }
 
@@ -66,7 +69,9 @@ func (f *figures) timing(tokens int64) Timing {
 	took := now.Sub(f.last).Seconds()
 	f.last = now
 	f.tokens += tokens
-	t := Timing{StepMs: took * 1e3, DoneSteps: len(f.steps), Steps: f.s.Train.TrainIters}
+	spent := f.compute.Load()
+	t := Timing{StepMs: took * 1e3, ComputeMs: float64(spent-f.known) / 1e6, DoneSteps: len(f.steps), Steps: f.s.Train.TrainIters}
+	f.known = spent
 	if took > 0 {
 		t.TokensPerS = float64(tokens) / took
 	}

@@ -28,6 +28,7 @@ type Listener struct {
 type Timing struct {
 	StepMs     float64
 	TokensPerS float64 // of this step
+	ComputeMs  float64 // that all ranks together spent computing; the rest of the step is exchange and waiting
 	DoneSteps  int
 	Steps      int
 }

@@ -88,6 +88,7 @@ func (a *app) benchStep() *cobra.Command {
 	}
 	c.Flags().IntVar(&o.Steps, "steps", 8, "steps to measure")
 	c.Flags().IntVar(&o.Warmup, "warmup", 2, "steps before them")
+	c.Flags().IntVar(&o.CP, "cp", 1, "context-parallel ranks to compare with one rank")
 	c.Flags().IntVar(&o.Threads, "threads", 1, "compute threads; 0 is one per core")
 	c.Flags().StringVar(&json, "json", "", "file for the result; - is standard output")
 	return c
@@ -112,9 +113,9 @@ func (a *app) step(ctx context.Context, o bench.StepOptions, json string) error 
 }
 
 // trainer is package run as bench wants it.
-func (a *app) trainer(ctx context.Context, s config.Scenario, step func(ms float64)) (int64, error) {
+func (a *app) trainer(ctx context.Context, s config.Scenario, step func(bench.Took)) (int64, error) {
 	r, err := run.Execute(ctx, s, run.Options{Logger: a.logger(nil),
-		Listen: run.Listener{Step: func(_ run.StepFigures, t run.Timing) { step(t.StepMs) }}})
+		Listen: run.Listener{Step: func(_ run.StepFigures, t run.Timing) { step(bench.Took{Ms: t.StepMs, ComputeMs: t.ComputeMs}) }}})
 	if err != nil {
 		return 0, err
 	}
