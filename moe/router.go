@@ -145,7 +145,7 @@ func (r *Router[T]) routeRow(s *routerSaved[T], i int, t rowScratch) {
 	}
 	copy(t.biased, choice)
 	r.Bias.add(t.biased)
-	if r.Groups.N > 0 && r.Score == Softmax {
+	if r.Groups.N > 0 && r.Score == Softmax && r.PreSoftmax { // the order of sums of scores is not that of logits
 		copy(t.biased, scores)
 		r.Bias.add(t.biased)
 	}
