@@ -203,7 +203,7 @@ func (c *checker) word(key string, sp *spec, text string) {
 	}
 	switch best, _ := nearest(text, sp.legal); {
 	case best == "" && sp.what != "":
-		message += "; expected one of " + cut(strings.Join(legalNow(sp), ", "), 8*maxShown)
+		message += "; expected one of " + strings.Join(legalNow(sp), ", ")
 	case best == "":
 	case refusedValue(sp.key, best) != nil:
 		message += "; the nearest, " + best + ", is not in this version"

@@ -143,6 +143,16 @@ func TestNotations(t *testing.T) {
 	} {
 		require.Equal(t, &want, parsed(t, smallFile, "expect.0={quantity: q, equals: "+text+"}").Expect[0].Equals, text)
 	}
+	for text, want := range map[string]Words{"aux_loss": {"aux_loss"}, "[none]": {"none"}, "[seq_aux_loss, aux_loss]": {"seq_aux_loss", "aux_loss"}} {
+		require.Equal(t, want, parsed(t, smallFile, "model.num_moe_experts=4", "model.moe_router_load_balancing_type="+text).Model.MoERouterBalancing, text)
+	}
+	for text, want := range map[string]Numbers{"0.01": {0.01}, "0": {0}, "[1e-2]": {0.01}, "[0.5, 0]": {0.5, 0}} {
+		require.Equal(t, want, parsed(t, smallFile, "model.num_moe_experts=4", "model.moe_router_load_balancing_type=[aux_loss, seq_aux_loss]",
+			"model.moe_aux_loss_coeff="+text).Model.MoEAuxLossCoeff, text)
+	}
+	for text, want := range map[string]float64{"1.5": 1.5, "-1": 0, "-1.0": 0, "-1e0": 0, "null": 0} {
+		require.Equal(t, want, parsed(t, smallFile, "model.num_moe_experts=4", "model.moe_expert_capacity_factor=3", "model.moe_expert_capacity_factor="+text).Model.MoEExpertCapacityFactor, text)
+	}
 	s := parsed(t, smallFile, "model.moe_z_loss_coeff=null", "model.num_moe_experts=null", "model.mtp_num_layers=null", "rng.seed=18446744073709551615",
 		"dataset.rows.0={valid: 9, answer: [2, 5]}", "transport.embedded=true", "expect.0={quantity: q, step: null, row: 2, between: [-1, 2.5]}")
 	require.Zero(t, s.Model.MoEZLossCoeff)
@@ -185,6 +195,40 @@ func TestNotes(t *testing.T) {
 		{"MoE keys alone", []string{"num_moe_experts: 4", "moe_layer_freq: [0, 1]\n  moe_aux_loss_coeff: 0.1"},
 			[]string{"model.moe_layer_freq has no effect without num_moe_experts", "model.moe_aux_loss_coeff has no effect without num_moe_experts",
 				"model.moe_ffn_hidden_size has no effect without num_moe_experts"}},
+		{"all MoE keys alone", []string{"num_moe_experts: 4\n  moe_ffn_hidden_size: 12", `moe_router_topk: 1
+  moe_router_score_function: sigmoid
+  moe_router_pre_softmax: true
+  moe_router_load_balancing_type: none
+  moe_z_loss_coeff: 1
+  moe_seq_aux_per_row: true
+  moe_router_num_groups: 3
+  moe_router_group_topk: 3
+  moe_router_topk_scaling_factor: 3
+  moe_router_enable_expert_bias: true
+  moe_router_bias_update_rate: 0
+  moe_router_force_load_balancing: true
+  moe_router_fusion: true
+  moe_input_jitter_eps: 0.5
+  moe_shared_expert_intermediate_size: 5
+  moe_shared_expert_gate: true
+  moe_token_dispatcher_type: flex
+  moe_expert_capacity_factor: 2
+  moe_token_drop_policy: position
+  moe_drop_padding_tokens: true`}, allMoEKeysAlone()},
+		{"flex for one rank", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  moe_token_dispatcher_type: flex"},
+			[]string{"model.moe_token_dispatcher_type has no effect with expert_model_parallel_size and expert_tensor_parallel_size 1"}},
+		{"bias rate alone", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  moe_router_bias_update_rate: 0"},
+			[]string{"model.moe_router_bias_update_rate has no effect without moe_router_enable_expert_bias"}},
+		{"random experts, drops by position and softmax before sigmoid", []string{"mtp_num_layers: 2",
+			"mtp_num_layers: 2\n  moe_router_force_load_balancing: true\n  moe_token_drop_policy: position\n  moe_router_score_function: sigmoid\n  moe_router_pre_softmax: true"}, []string{
+			"model.moe_router_pre_softmax has no effect with moe_router_score_function sigmoid",
+			"model.moe_router_force_load_balancing chooses experts at random, and the router learns nothing: for benchmarks only",
+			"model.moe_token_drop_policy has no effect without moe_expert_capacity_factor"}},
+		{"padding without a mask", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  moe_drop_padding_tokens: true", "kind: rows", "padding_mask: absent\n  kind: rows"},
+			[]string{"model.moe_drop_padding_tokens has no effect with dataset.padding_mask absent"}},
+		{"scores again", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  recompute_granularity: selective"},
+			[]string{"model.recompute_granularity selective has no effect: attention scores are never kept"}},
+		{"layers again", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  recompute_granularity: full"}, nil},
 		{"balanced by nothing", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  moe_router_load_balancing_type: none\n  moe_aux_loss_coeff: 0.1"},
 			[]string{"model.moe_aux_loss_coeff has no effect with moe_router_load_balancing_type none"}},
 		{"no MoE layer", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  moe_layer_freq: [0, 0]"},
@@ -208,4 +252,25 @@ func TestNotes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, parsed(t, edited(t, c.edits...)).Notes) })
 	}
+}
+
+// allMoEKeysAlone are the notes of a file that sets every key of experts but num_moe_experts, moe_layer_freq,
+// moe_aux_loss_coeff and moe_ffn_hidden_size; the last follows from ffn_hidden_size.
+func allMoEKeysAlone() []string {
+	var notes []string
+	for _, key := range moeKeys() {
+		if key != "model.moe_layer_freq" && key != "model.moe_aux_loss_coeff" {
+			notes = append(notes, key+" has no effect without num_moe_experts")
+		}
+	}
+	return notes
+}
+
+// TestNoNotesOfZeros: a scenario built in Go leaves keys at zero, which is nothing to say a word about.
+func TestNoNotesOfZeros(t *testing.T) {
+	s := parsed(t, smallFile)
+	m := &s.Model
+	m.MoERouterBalancing, m.MoEAuxLossCoeff, m.MoERouterBiasUpdateRate = nil, nil, 0
+	require.Empty(t, s.Check())
+	require.Empty(t, s.Notes)
 }

@@ -129,7 +129,7 @@ func TestKeys(t *testing.T) {
 	require.False(t, byName["transport.kind"].Megatron)
 	for name, typ := range map[string]string{
 		"name": "text", "model.moe_layer_freq": "whole number or list of 0 and 1", "model.qk_layernorm": "true or false", "model.moe_router_load_balancing_type": "text or list of texts", "model.moe_aux_loss_coeff": "number or list of numbers",
-		"optimizer.lr": "number",
+		"optimizer.lr":  "number",
 		"dataset.paths": "list of texts", "dataset.rows": "list of entries", "dataset.rows.*.tokens": "list of whole numbers", "dataset.rows.*.valid": "whole number",
 		"dataset.rows.*.answer": "pair of whole numbers", "dataset.rows.*.cu_seqlens": "list of whole numbers", "dataset.packed": "true or false", "rng.seed": "whole number", "transport.embedded": "true or false", "variants.*.set": "dotted keys with values",
 		"expect.*.equals": "number, fraction or list of them", "expect.*.between": "list of numbers", "expect.*.below": "number",

@@ -173,6 +173,24 @@ func TestNormalisedOfVariants(t *testing.T) {
 	require.NotEqual(t, f.Runs()[0].Normalised(), f.Runs()[1].Normalised())
 }
 
+// TestNormalisedExperts: one loss is written without brackets, and what is 0 for none is left out where 0 cannot be said.
+func TestNormalisedExperts(t *testing.T) {
+	text := func(overrides ...string) string {
+		s := parsed(t, goodFile, overrides...)
+		requireSame(t, s)
+		return string(s.Normalised())
+	}
+	require.Equal(t, text(), text("model.moe_router_load_balancing_type=[aux_loss]", "model.moe_aux_loss_coeff=[0]", "model.moe_expert_capacity_factor=-1",
+		"model.moe_router_num_groups=null", "model.moe_shared_expert_intermediate_size=null", "model.recompute_granularity=null"))
+	got := text("model.moe_router_load_balancing_type=[seq_aux_loss, aux_loss]", "model.moe_aux_loss_coeff=[1e-3, 0]", "model.moe_expert_capacity_factor=1",
+		"model.moe_shared_expert_intermediate_size=8", "model.recompute_granularity=full")
+	for _, line := range []string{"moe_router_load_balancing_type: [seq_aux_loss, aux_loss]", "moe_aux_loss_coeff: [0.001, 0]", "moe_expert_capacity_factor: 1",
+		"moe_shared_expert_intermediate_size: 8", "recompute_granularity: full"} {
+		require.Contains(t, got, "\n  "+line+"\n")
+		require.NotContains(t, text(), "\n  "+line+"\n")
+	}
+}
+
 // TestNormalisedOfPartialScenario: a scenario built in Go that says only what it needs becomes a complete one, with the
 // constant learning rate of a file without a scheduler.
 func TestNormalisedOfPartialScenario(t *testing.T) {
@@ -200,7 +218,7 @@ func drawScenario(t *rapid.T) string {
 			put(format, args...)
 		}
 	}
-	tp := 1 << whole("tp", 0, 2)
+	tp, ep := 1<<whole("tp", 0, 2), 1
 	layers, groups := whole("layers", 1, 4), tp*whole("groups", 1, 2)
 	heads := groups * whole("heads per group", 1, 3)
 	experts := whole("experts", 2, 8)
@@ -208,13 +226,21 @@ func drawScenario(t *rapid.T) string {
 	put("model:")
 	put("  num_layers: %d\n  hidden_size: %d\n  num_attention_heads: %d\n  num_query_groups: %d", layers, heads*2*whole("head", 1, 8), heads, groups)
 	put("  padded_vocab_size: %d\n  ffn_hidden_size: %d\n  tensor_model_parallel_size: %d", 64*tp, tp*whole("ffn", 1, 64), tp)
-	maybe("sp", "  sequence_parallel: %v", rapid.Bool().Draw(t, "sequence parallel"))
-	maybe("moe", "  num_moe_experts: %d\n  moe_router_topk: %d\n  moe_aux_loss_coeff: %v\n  moe_router_load_balancing_type: %s", experts,
-		whole("topk", 2, experts), real("aux", 0, 1), pick("balancing", "aux_loss", "none"))
+	if rapid.Bool().Draw(t, "sp") {
+		put("  sequence_parallel: true")
+	} else {
+		ep = 0
+	}
+	if rapid.Bool().Draw(t, "moe") {
+		put("  num_moe_experts: %d\n  moe_router_topk: %d\n  moe_aux_loss_coeff: %v\n  moe_router_load_balancing_type: %s", experts,
+			whole("topk", 2, experts), real("aux", 0, 1), pick("balancing", "aux_loss", "none", "[global_aux_loss, aux_loss]\n  moe_z_loss_coeff: null"))
+		ep *= drawExperts(t, put, tp, experts)
+	}
+	ep = max(ep, 1)
 	maybe("freq", "  moe_layer_freq: %s", pick("pattern", "1", "2", "\"[0]*"+fmt.Sprint(layers)+"\"", "\"[1]*"+fmt.Sprint(layers)+"\""))
 	maybe("mtp", "  mtp_num_layers: %d\n  mtp_use_repeated_layer: true\n  mtp_loss_mask: withheld", whole("depths", 0, 3))
 	maybe("activation", "  activation_func: squared_relu")
-	replicas, micro, seq := whole("replicas", 1, 3), whole("micro", 1, 3), 4*whole("seq", 2, 8)
+	replicas, micro, seq := ep*whole("replicas", 1, 3), whole("micro", 1, 3), 4*whole("seq", 2, 8)
 	put("dist: {world_size: %d}", tp*replicas)
 	put("train: {train_iters: %d, micro_batch_size: %d, global_batch_size: %d, dtype: %s}", whole("iters", 3, 99), micro,
 		micro*replicas*whole("microbatches", 1, 4), pick("dtype", "fp32", "fp64"))
@@ -228,6 +254,18 @@ func drawScenario(t *rapid.T) string {
 	maybe("expect", "expect: [{quantity: a b, equals: [1, %v, -1/3]}, {quantity: q, close: %v, tolerance: 1e-9, step: 1}, {refused: \"x: y\"}, %s]",
 		real("value", -1e300, 1e300), real("close", -1, 1), pick("whole", "{same_as: single_rank}", "{same_as: a/b.json, tolerance: 0}", "{same_as: single_rank, tolerance: 2}"))
 	return b.String()
+}
+
+// drawExperts writes keys of experts and returns how many replicas they need.
+func drawExperts(t *rapid.T, put func(format string, args ...any), tp, experts int) int {
+	pick := func(name string, options ...string) string { return rapid.SampledFrom(options).Draw(t, name) }
+	put("  moe_router_score_function: %s", pick("score", "softmax", "sigmoid\n  moe_router_enable_expert_bias: true", "sqrtsoftplus"))
+	put("  moe_expert_capacity_factor: %s", pick("capacity", "null", "-1", "1.5\n  moe_token_drop_policy: position"))
+	put("  moe_shared_expert_intermediate_size: %s", pick("shared", "null", fmt.Sprint(8*tp), fmt.Sprintf("%d\n  moe_shared_expert_gate: true", 4*tp)))
+	put("  moe_token_dispatcher_type: %s", pick("dispatcher", "allgather", "alltoall", "flex"))
+	put("  moe_router_topk_scaling_factor: %s\n  moe_input_jitter_eps: %s", pick("scaling", "null", "0", "2.5"), pick("jitter", "null", "0.01"))
+	put("  recompute_granularity: %s", pick("recompute", "null", "full", "selective"))
+	return 1
 }
 
 // drawProbe writes no probe, bias_only or tables: of one term, or one for all.

@@ -19,7 +19,7 @@ func TestOverrideProblems(t *testing.T) {
 		{"model.num_layers=2.5", "model.num_layers: found 2.5, expected a whole number"},
 		{"model.num_layers=0", "model.num_layers: found 0, expected a whole number from 1 to 1024"},
 		{"model.num_layer=3", "model.num_layer: unknown key; did you mean model.num_layers?"},
-		{"model.moe_router_dtype=fp32", "model.moe_router_dtype: Megatron has model.moe_router_dtype; Phalanx does not support it yet"},
+		{"model.moe_grouped_gemm=true", "model.moe_grouped_gemm: Megatron has model.moe_grouped_gemm; Phalanx does not support it yet"},
 		{"recovery.heartbeat_ms=1", "recovery.heartbeat_ms: not in this version; supported now: recovery.collective_timeout_s"},
 		{"faults.0.action=kill", "faults: not in this version; supported now: runs without injected faults"},
 		{"model.num_layers.x=3", "model.num_layers.x: x has no keys: the value above it is 2"},

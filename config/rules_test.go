@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"phalanx/config/mutation"
 )
 
 // goodFile is a small legal scenario. Tests change single lines of it and compare every problem, place included.
@@ -73,7 +75,7 @@ type ruleCase struct {
 }
 
 // readRules reads the cases of a file: "== name", lines of goodFile to take out (-) and to put in their place (+), with ...
-// between places, and the problems as they are printed, or "no problem".
+// between places, and the problems as they are printed, or "no problem". MUTATIONS stands for the names of all planted bugs.
 func readRules(t *testing.T, path string) []ruleCase {
 	t.Helper()
 	src, err := os.ReadFile(path)
@@ -99,7 +101,7 @@ func readRules(t *testing.T, path string) []ruleCase {
 				in += line[1:] + "\n"
 			default:
 				flush()
-				c.want = append(c.want, line)
+				c.want = append(c.want, strings.ReplaceAll(line, "MUTATIONS", strings.Join(mutation.Names(), ", ")))
 			}
 		}
 		flush()
@@ -112,7 +114,7 @@ func readRules(t *testing.T, path string) []ruleCase {
 func TestRules(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "rules", "*.txt"))
 	require.NoError(t, err)
-	require.Len(t, files, 10)
+	require.Len(t, files, 11)
 	for _, file := range files {
 		cases := readRules(t, file)
 		require.Greater(t, len(cases), 5, file)

@@ -58,6 +58,22 @@ func TestParameters(t *testing.T) {
 	require.GreaterOrEqual(t, checked, len(takenCases))
 }
 
+// TestParametersOfSharedExperts: one more feed-forward part in each layer with experts, and a gate as wide as the stream.
+func TestParametersOfSharedExperts(t *testing.T) {
+	m := parsed(t, edited(t, "mtp_num_layers: 2", "mtp_num_layers: 2\n  moe_layer_freq: [0, 1]")).Model
+	before := m.Parameters()
+	m.MoESharedExpertSize = 7
+	require.Equal(t, before+3*3*16*7, m.Parameters()) // one decoder layer and two depths; three matrices of 16 · 7
+	m.MoESharedExpertGate = true
+	require.Equal(t, before+3*(3*16*7+16), m.Parameters())
+	m.MoERouterEnableExpertBias = true
+	require.Equal(t, before+3*(3*16*7+16), m.Parameters())
+	m.GatedLinearUnit, m.MTPUseRepeatedLayer = false, true
+	plain := m
+	plain.MoESharedExpertSize, plain.MoESharedExpertGate = 0, false
+	require.Equal(t, plain.Parameters()+2*(2*16*7+16), m.Parameters())
+}
+
 // weights counts the elements of params/* in the header of a safetensors file.
 func weights(t *testing.T, path string) int64 {
 	t.Helper()

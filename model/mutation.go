@@ -15,6 +15,12 @@ func (r *Rank[T]) mutatedBatch(c nn.Comm, index, local int, mb *nn.Microbatch) *
 	if r.mut.Has(mutation.MaskByPadID) {
 		out.Loss = maskByID(mb, int32(r.env.Scenario.Dataset.PadToken))
 	}
+	if r.mut.Has(mutation.PositionsNotReset) {
+		out.Positions = make([]int32, len(mb.Positions))
+		for i := range out.Positions {
+			out.Positions[i] = int32(i % mb.S)
+		}
+	}
 	if r.mut.Has(mutation.MaskWrongReplica) && c.Size(mesh.DP) > 1 {
 		out.Pad = r.env.Train.Microbatch(index, local).Pad // that of the first replica
 	}

@@ -60,7 +60,9 @@ func (r *Rank[T]) showProbe(c nn.Comm, site nn.Site) {
 	var views []ShardView
 	for k, g := range r.probe.grads {
 		for i, v := range g {
-			r.probe.bias.Grad[i] += v
+			if k == 0 || !r.cfg.MTPDetachHeads || r.mut.Has(mutation.HeadNotDetached) {
+				r.probe.bias.Grad[i] += v
+			}
 		}
 		whole := append([]T(nil), g...)
 		if !r.mut.Has(mutation.DropReduce) {

@@ -89,6 +89,9 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	if err != nil {
 		return nil, err
 	}
+	if mut.Has(mutation.UnpaddedBoundaries) && s.Model.ContextParallel > 1 {
+		return nil, &RefusedError{"mutation unpadded_boundaries cuts documents where no context-parallel rank has a chunk; legal with context_parallel_size 1"}
+	}
 	b := newBuilder[T](s, env.Rank)
 	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params, mut: mut, notFinite: map[int]bool{}}
 	r.tables = b.tables()
@@ -122,6 +125,11 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	r.startProbe()
 	return r, nil
 }
+
+// RefusedError is a combination that cannot be built.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return e.Why }
 
 // WeightError is a given weight that does not fit the model.
 type WeightError struct {

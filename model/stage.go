@@ -84,6 +84,9 @@ func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
 	running := make([]*pass[T], s.microbatches)
 	for _, op := range train.Schedule(s.microbatches) {
 		if s.dropped[s.first+op.Microbatch] {
+			if op.Kind == train.ForwardOp {
+				r.noteDropped(c, s, op.Microbatch, &sums)
+			}
 			continue
 		}
 		for k := range r.depths {
@@ -102,6 +105,18 @@ func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
 		}
 	}
 	return sums
+}
+
+// noteDropped counts the samples of a microbatch that counts nowhere else: the data has moved on.
+func (r *Rank[T]) noteDropped(c nn.Comm, s step, m int, sums *messages.Sums) {
+	if c.Rank(mesh.TP) != 0 || c.Rank(mesh.CP) != 0 {
+		return
+	}
+	mb := r.batch(c, s, m)
+	sums.Samples += int64(mb.B)
+	if r.mut.Has(mutation.SkippedTokensCounted) {
+		sums.LMTokens += mb.Loss.Count()
+	}
 }
 
 // withoutNaN drops microbatches whose losses are not finite and runs the step again without them, so that they are in
@@ -126,6 +141,9 @@ func (r *Rank[T]) withoutNaN(c nn.Comm, s *step, sums messages.Sums) messages.Su
 		}
 		if len(dropped) == len(s.dropped) {
 			return sums
+		}
+		if o, ok := r.env.Observer.(interface{ Forget(step int) }); ok {
+			o.Forget(s.index)
 		}
 		*s = r.newStep(c, s.index, dropped)
 		sums = r.passes(c, *s)

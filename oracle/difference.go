@@ -141,7 +141,9 @@ func differ(got, want []float64, exact bool, tol float64) *Difference {
 	}
 	scale := 0.0
 	for _, w := range want {
-		scale = math.Max(scale, math.Abs(w))
+		if !math.IsNaN(w) && !math.IsInf(w, 0) {
+			scale = math.Max(scale, math.Abs(w))
+		}
 	}
 	if scale < 1e-12 {
 		scale = 1
@@ -150,6 +152,9 @@ func differ(got, want []float64, exact bool, tol float64) *Difference {
 		tol = 0
 	}
 	for i, w := range want {
+		if got[i] == w || math.IsNaN(got[i]) && math.IsNaN(w) {
+			continue
+		}
 		if d := math.Abs(got[i] - w); !(d <= tol*scale) {
 			return &Difference{Index: i, Got: got[i], Want: w}
 		}

@@ -66,6 +66,21 @@ func (o *rankObserver) Observe(x nn.Observation) {
 	o.r.parts[k][at] = append(o.r.parts[k][at], x)
 }
 
+// Forget drops what this rank showed of a step: it runs again.
+func (o *rankObserver) Forget(step int) {
+	o.r.mu.Lock()
+	defer o.r.mu.Unlock()
+	at := place{o.coord.CP, o.coord.TP}
+	for k, parts := range o.r.parts {
+		if k.Step != step || k.Microbatch/o.r.local != o.coord.DP {
+			continue
+		}
+		if delete(parts, at); len(parts) == 0 {
+			delete(o.r.parts, k)
+		}
+	}
+}
+
 // Keys lists what was recorded, in name, step, microbatch order.
 func (r *Recorder) Keys() []Key {
 	r.mu.Lock()

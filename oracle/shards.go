@@ -85,6 +85,19 @@ func (g *Gatherer) note(err error) {
 	}
 }
 
+// DriftError says that two replicas of a parameter or gradient are not the same bits.
+type DriftError struct {
+	Name                    string
+	Index                   int // element of the shard
+	First, Second           int // ranks
+	FirstValue, SecondValue float64
+}
+
+func (e *DriftError) Error() string {
+	return fmt.Sprintf("replicas of %s drifted apart: rank %d has %v, rank %d has %v at element %d of the shard",
+		e.Name, e.First, e.FirstValue, e.Second, e.SecondValue, e.Index)
+}
+
 // compareCopies finds the first element in which two replicas of a shard differ.
 func compareCopies(s model.ShardView, before shardCopy, rank int) error {
 	for i := range max(len(s.F32), len(s.F64)) {
@@ -95,8 +108,11 @@ func compareCopies(s model.ShardView, before shardCopy, rank int) error {
 			a, b = before.f64[i], s.F64[i]
 		}
 		if math.Float64bits(a) != math.Float64bits(b) {
-			return fmt.Errorf("replicas of %s drifted apart: rank %d has %v, rank %d has %v at element %d of the shard",
-				s.Spec.Name, before.rank, a, rank, b, i)
+			e := &DriftError{Name: s.Spec.Name, Index: i, First: before.rank, Second: rank, FirstValue: a, SecondValue: b}
+			if rank < before.rank {
+				e.First, e.Second, e.FirstValue, e.SecondValue = rank, before.rank, b, a
+			}
+			return e
 		}
 	}
 	return nil

@@ -43,8 +43,9 @@ const singleRank = "single_rank"
 
 // recordsOracle is what a comparison reads: everything of the first step, figures and counts of later ones. Logits of
 // depths are left out: their losses are there.
-func recordsOracle(name string, step int) bool {
-	return oracle.RecordsCase(name, step) || step == 0 && strings.HasSuffix(name, "position_ids") || strings.HasSuffix(name, ".token_weight")
+func (j *job) recordsOracle(name string, step int) bool {
+	weight := j.s.Model.LossNormalization != "upstream" // there every rank has its own
+	return oracle.RecordsCase(name, step) || step == 0 && strings.HasSuffix(name, "position_ids") || weight && strings.HasSuffix(name, ".token_weight")
 }
 
 // oracleScenario is the same job on one rank in fp64, with nothing planted.
@@ -64,7 +65,7 @@ func (j *job) compareOracle(ctx context.Context, report *Report) (*verdict, erro
 	if err != nil {
 		return nil, fmt.Errorf("the single-rank oracle: %w", err)
 	}
-	o.record = oracle.NewRecorder(o.s.Sizes(), o.s.NumMicrobatches(), recordsOracle)
+	o.record = oracle.NewRecorder(o.s.Sizes(), o.s.NumMicrobatches(), j.recordsOracle)
 	o.keepStep0 = true
 	want, err := o.run(ctx)
 	if err != nil {
@@ -129,11 +130,15 @@ func differShards(prefix string, got, want *gathering, step int, tol float64) *o
 			return oracle.DifferWhole(prefix, g, w, step, tol)
 		}
 	}
-	note := "was not seen"
+	note, name := "was not seen", strings.TrimSuffix(prefix, ".")
 	if err != nil {
 		note = err.Error()
 	}
-	return &oracle.Difference{Quantity: strings.TrimSuffix(prefix, "."), Step: step, Microbatch: -1, Note: note}
+	var drift *oracle.DriftError
+	if errors.As(err, &drift) {
+		name = prefix + drift.Name
+	}
+	return &oracle.Difference{Quantity: name, Step: step, Microbatch: -1, Note: note}
 }
 
 // dead says why a comparison with this run would be no test: nothing is learnt, or the loss is that of guessing.

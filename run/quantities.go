@@ -199,7 +199,7 @@ func (j *job) wants() func(name string, step int) bool {
 		return nil
 	}
 	all := j.needsOracle()
-	return func(name string, step int) bool { return set[at{name, step}] || all && recordsOracle(name, step) }
+	return func(name string, step int) bool { return set[at{name, step}] || all && j.recordsOracle(name, step) }
 }
 
 // keepsGrads reports whether an expectation reads gradients of a 0-based step.
