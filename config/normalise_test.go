@@ -218,7 +218,7 @@ func drawScenario(t *rapid.T) string {
 			put(format, args...)
 		}
 	}
-	tp, ep := 1<<whole("tp", 0, 2), 1
+	tp := 1 << whole("tp", 0, 2)
 	layers, groups := whole("layers", 1, 4), tp*whole("groups", 1, 2)
 	heads := groups * whole("heads per group", 1, 3)
 	experts := whole("experts", 2, 8)
@@ -226,21 +226,23 @@ func drawScenario(t *rapid.T) string {
 	put("model:")
 	put("  num_layers: %d\n  hidden_size: %d\n  num_attention_heads: %d\n  num_query_groups: %d", layers, heads*2*whole("head", 1, 8), heads, groups)
 	put("  padded_vocab_size: %d\n  ffn_hidden_size: %d\n  tensor_model_parallel_size: %d", 64*tp, tp*whole("ffn", 1, 64), tp)
-	if rapid.Bool().Draw(t, "sp") {
-		put("  sequence_parallel: true")
-	} else {
-		ep = 0
-	}
+	sp := rapid.Bool().Draw(t, "sequence parallel")
+	put("  sequence_parallel: %v", sp)
+	hosts := 1 // ranks of one copy of the experts
 	if rapid.Bool().Draw(t, "moe") {
 		put("  num_moe_experts: %d\n  moe_router_topk: %d\n  moe_aux_loss_coeff: %v\n  moe_router_load_balancing_type: %s", experts,
 			whole("topk", 2, experts), real("aux", 0, 1), pick("balancing", "aux_loss", "none", "[global_aux_loss, aux_loss]\n  moe_z_loss_coeff: null"))
-		ep *= drawExperts(t, put, tp, experts)
+		drawExperts(t, put, tp)
+		if sp || tp == 1 {
+			ep, etp := divisor(experts, whole("ep", 1, experts)), whole("etp", 1, 2)
+			hosts = ep * etp
+			put("  expert_model_parallel_size: %d\n  expert_tensor_parallel_size: %d\n  moe_ffn_hidden_size: %d", ep, etp, 2*whole("width", 1, 4))
+		}
 	}
-	ep = max(ep, 1)
 	maybe("freq", "  moe_layer_freq: %s", pick("pattern", "1", "2", "\"[0]*"+fmt.Sprint(layers)+"\"", "\"[1]*"+fmt.Sprint(layers)+"\""))
 	maybe("mtp", "  mtp_num_layers: %d\n  mtp_use_repeated_layer: true\n  mtp_loss_mask: withheld", whole("depths", 0, 3))
 	maybe("activation", "  activation_func: squared_relu")
-	replicas, micro, seq := ep*whole("replicas", 1, 3), whole("micro", 1, 3), 4*whole("seq", 2, 8)
+	replicas, micro, seq := hosts*whole("replicas", 1, 3), whole("micro", 1, 3), 4*whole("seq", 2, 8)
 	put("dist: {world_size: %d}", tp*replicas)
 	put("train: {train_iters: %d, micro_batch_size: %d, global_batch_size: %d, dtype: %s}", whole("iters", 3, 99), micro,
 		micro*replicas*whole("microbatches", 1, 4), pick("dtype", "fp32", "fp64"))
@@ -256,8 +258,8 @@ func drawScenario(t *rapid.T) string {
 	return b.String()
 }
 
-// drawExperts writes keys of experts and returns how many replicas they need.
-func drawExperts(t *rapid.T, put func(format string, args ...any), tp, experts int) int {
+// drawExperts writes keys of routers, capacity and shared experts.
+func drawExperts(t *rapid.T, put func(format string, args ...any), tp int) {
 	pick := func(name string, options ...string) string { return rapid.SampledFrom(options).Draw(t, name) }
 	put("  moe_router_score_function: %s", pick("score", "softmax", "sigmoid\n  moe_router_enable_expert_bias: true", "sqrtsoftplus"))
 	put("  moe_expert_capacity_factor: %s", pick("capacity", "null", "-1", "1.5\n  moe_token_drop_policy: position"))
@@ -265,7 +267,6 @@ func drawExperts(t *rapid.T, put func(format string, args ...any), tp, experts i
 	put("  moe_token_dispatcher_type: %s", pick("dispatcher", "allgather", "alltoall", "flex"))
 	put("  moe_router_topk_scaling_factor: %s\n  moe_input_jitter_eps: %s", pick("scaling", "null", "0", "2.5"), pick("jitter", "null", "0.01"))
 	put("  recompute_granularity: %s", pick("recompute", "null", "full", "selective"))
-	return 1
 }
 
 // drawProbe writes no probe, bias_only or tables: of one term, or one for all.
