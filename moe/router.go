@@ -80,7 +80,7 @@ func (r *Router[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (Routing[T], *routerS
 			r.routeRow(s, i, row)
 		}
 	}
-	r.Replay.exchange(s.route.Expert, func(i int) { r.probabilities(s, i, row) }, r.K)
+	r.Replay.exchange(forwardOf(c), c.Recompute, s.route.Expert, func(i int) { r.probabilities(s, i, row) }, r.K)
 	s.stats = r.counted(c, s)
 	executed := applyCapacity(r.Capacity, c, s.route, e)
 	r.Bias.count(c, executed)
@@ -298,7 +298,7 @@ func (r *Router[T]) zGrad(c *nn.Ctx[T], s *routerSaved[T], i int, dlogit []float
 // counted is the statistics of this forward; a recomputed forward takes those of the first one, so that nothing is
 // counted twice.
 func (r *Router[T]) counted(c *nn.Ctx[T], s *routerSaved[T]) stats {
-	key := forwardKey{c.Site.Microbatch, c.Site.Depth}
+	key := forwardOf(c)
 	if c.Recompute {
 		return r.kept[key]
 	}
@@ -314,6 +314,10 @@ func (r *Router[T]) counted(c *nn.Ctx[T], s *routerSaved[T]) stats {
 
 // forwardKey names a forward of a router in a step.
 type forwardKey struct{ microbatch, depth int }
+
+func forwardOf[T tensor.Float](c *nn.Ctx[T]) forwardKey {
+	return forwardKey{c.Site.Microbatch, c.Site.Depth}
+}
 
 // count takes the statistics of the microbatch: once, whatever the layout. Shards under sequence and context
 // parallelism hold different rows and are added; without sequence parallelism every tensor-parallel rank has all rows.
