@@ -108,6 +108,15 @@ func onLogits[T tensor.Float](e int, r moe.Router[T]) *rig[T] {
 
 // run is one microbatch, forward and backward.
 func (g *rig[T]) run(x batch) outcome[T] {
+	out, backward := g.forward(x)
+	g.params.ZeroGrads()
+	backward(make([]T, len(out.route.Expert)))
+	out.grad = append([]T(nil), g.params.List[0].Grad...)
+	return out
+}
+
+// forward is one microbatch forward, and how to go back from gradients of its probabilities.
+func (g *rig[T]) forward(x batch) (outcome[T], func(dprob []T)) {
 	b, s, e := len(x.logits), len(x.logits[0]), x.experts()
 	c := g.c
 	c.B, c.Frames = b, nn.NewFrames(nil, b, s, 1, 1)
@@ -117,7 +126,7 @@ func (g *rig[T]) run(x batch) outcome[T] {
 		c.SetPad(&nn.PadMask{B: b, S: s, Pad: x.pad})
 	}
 	out := outcome[T]{seen: counted{}}
-	c.Obs, c.Sums = out.seen, &out.sums
+	c.Obs, c.Sums = out.seen, &nn.AuxSums{}
 	rows := tensor.NewMat[T](b*s, e)
 	for i, row := range x.logits {
 		for j, logits := range row {
@@ -128,11 +137,8 @@ func (g *rig[T]) run(x batch) outcome[T] {
 	}
 	c.Arena.Reset()
 	route, state := g.router.Forward(c, rows)
-	out.route = route
-	g.params.ZeroGrads()
-	g.router.Backward(c, state, make([]T, b*s*g.router.K))
-	out.grad = append([]T(nil), g.params.List[0].Grad...)
-	return out
+	out.route, out.sums = route, *c.Sums
+	return out, func(dprob []T) { g.router.Backward(c, state, dprob) }
 }
 
 // get is an observed quantity.
