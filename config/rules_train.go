@@ -12,8 +12,9 @@ import (
 // train holds the rules of train and scheduler, and the limits on a step.
 func (c *checker) train() {
 	s := c.s
-	width := max(s.Model.HiddenSize, s.Model.FFNHiddenSize, product(s.Model.NumAttentionHeads, s.Model.KVChannels))
-	sizes := []string{"train.micro_batch_size", "dataset.seq_length", "model.hidden_size", "model.ffn_hidden_size", "model.num_attention_heads", "model.kv_channels"}
+	width := s.Model.width()
+	sizes := []string{"train.micro_batch_size", "dataset.seq_length", "model.hidden_size", "model.ffn_hidden_size", "model.num_attention_heads", "model.kv_channels",
+		"model.num_moe_experts", "model.moe_router_topk", "model.moe_ffn_hidden_size", "model.moe_shared_expert_intermediate_size"}
 	if n := product(s.Train.MicroBatchSize, s.Dataset.SeqLength, width); n > MaxActivation {
 		c.fail("train.micro_batch_size", fmt.Sprintf("%d rows of seq_length %d and width %d are %d elements in one activation, expected at most %d; reduce micro_batch_size or seq_length",
 			s.Train.MicroBatchSize, s.Dataset.SeqLength, width, n, MaxActivation), sizes...)

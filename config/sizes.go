@@ -74,6 +74,15 @@ func (m *Model) moeLayers() int {
 	return n
 }
 
+// width is the most features that a token has in one activation: with experts it has a row in each of the chosen ones.
+func (m *Model) width() int {
+	w := max(m.HiddenSize, m.FFNHiddenSize, product(m.NumAttentionHeads, m.KVChannels))
+	if m.HasMoE() {
+		w = max(w, product(m.MoERouterTopK, max(m.HiddenSize, m.MoEFFNHiddenSize)), m.MoESharedExpertSize)
+	}
+	return w
+}
+
 // Parameters is the number of weights of the whole model, tied ones once and expert biases, which have no gradient, not
 // at all. It stops at the greatest int64.
 // An MTP depth has the kind of layer that the decoder ends with.
