@@ -125,6 +125,9 @@ func caseScenario(c *golden.Case, v VerifyOptions) (config.Scenario, error) {
 	if len(problems) > 0 {
 		return config.Scenario{}, problems
 	}
+	if dp := v.Sizes.DP; model.MoERouterBalancing.Has("global_aux_loss") && dp != 0 && dp != max(c.DataParallelSize, 1) {
+		return config.Scenario{}, fmt.Errorf("found data-parallel size %d, expected %d: global_aux_loss pools over the data-parallel ranks, so that the case has one size", dp, max(c.DataParallelSize, 1))
+	}
 	b, seq := c.BatchShape()
 	s := config.Scenario{Name: c.Name, Model: model, Optimizer: optimizer}
 	s.Train = config.Train{TrainIters: len(c.Steps), MicroBatchSize: b, GlobalBatchSize: b * len(c.Steps[0].Microbatches), DType: "fp64"}
