@@ -3,6 +3,8 @@ package mtp_test
 import (
 	"fmt"
 	"maps"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -279,4 +281,87 @@ func TestI16_DetachedDepthsLeaveTheTrunkAlone(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The gradient is that of the objective of SEMANTICS §1.4 and §5.6, put together here from recorded sums and from counts
+// by arithmetic on lengths: finite differences along a random direction of all weights.
+func TestI19_GradientOfTheObjective(t *testing.T) {
+	property.Check(t, 25, func(t *rapid.T) {
+		m := trial.DrawModel(t)
+		m.MTPDetachHeads = false
+		if m.NumMoEExperts > 0 {
+			m.MoEAuxLossCoeff, m.MoEZLossCoeff = 0.3, 0.1
+		}
+		j := trial.DrawJob(t, m, trial.DrawShape(t, m), 1, 2)
+		j.Wants = isStatistic
+		require.NoError(t, j.Gains())
+		grads, rng := run(t, j, trial.Single, 1).Steps[0].Grads, rand.New(rand.NewPCG(j.Seed, 7))
+		direction, slope := map[string][]float64{}, 0.0
+		for _, name := range slices.Sorted(maps.Keys(grads)) {
+			for _, g := range grads[name] {
+				d := rng.NormFloat64()
+				direction[name], slope = append(direction[name], d), slope+g*d
+			}
+		}
+		const eps = 1e-6
+		at := func(eps float64) float64 {
+			moved := *j
+			moved.Weights = combined(1, j.Weights, eps, direction)
+			return objective(t, &moved)
+		}
+		require.InDelta(t, (at(eps)-at(-eps))/(2*eps), slope, 1e-6*math.Max(1, math.Abs(slope)))
+	})
+}
+
+// objective is the scalar of a job's first step.
+func objective(t require.TestingT, j *trial.Job) (total float64) {
+	out, m := run(t, j, trial.Single, 1), j.Model
+	n := float64(len(j.Batches[0]))
+	figure := func(name string, mb int) float64 {
+		v, err := out.Get(name, 0, mb)
+		require.NoError(t, err)
+		return v.Data[0]
+	}
+	for k := range m.MTPNumLayers + 1 {
+		scope, weight := "lm", 1.0
+		if k > 0 {
+			scope, weight = fmt.Sprintf("mtp.%d", k), m.MTPLossScaling/float64(m.MTPNumLayers)
+		}
+		sum, counted := 0.0, 0.0
+		for i, mb := range j.Batches[0] {
+			loss, tokens := figure(scope+".loss_sum", i), countedLabels(mb, k)
+			require.Equal(t, tokens, figure(scope+".tokens", i))
+			sum, counted = sum+loss, counted+tokens
+			if !m.CalculatePerTokenLoss {
+				total += weight * loss / math.Max(tokens, 1) / n
+			}
+		}
+		if m.CalculatePerTokenLoss {
+			total += weight * sum / math.Max(counted, 1)
+		}
+	}
+	for _, key := range out.Record.Keys() {
+		if strings.HasSuffix(key.Name, ".router.aux_loss") {
+			total += m.MoEAuxLossCoeff * figure(key.Name, key.Microbatch) / n
+		}
+		if strings.HasSuffix(key.Name, ".router.z_loss") {
+			total += m.MoEZLossCoeff * figure(key.Name, key.Microbatch) / n
+		}
+	}
+	return total
+}
+
+// countedLabels is the number of labels that count after k rolls.
+func countedLabels(mb *nn.Microbatch, k int) (n float64) {
+	weights := make([]float32, mb.B*mb.S)
+	for i := range weights {
+		weights[i] = mb.Loss.At(i/mb.S, i%mb.S)
+	}
+	if k > 0 {
+		weights = trial.Rolled(mb.Docs, mb.B, mb.S, 1, k, weights, 0)
+	}
+	for _, w := range weights {
+		n += float64(w)
+	}
+	return n
 }

@@ -1,9 +1,9 @@
 // Package kernel is the numeric core: matrix products, elementwise functions and reductions on slices.
 //
 // The contract on bits: for one set of inputs every path (portable, AVX2, AVX-512) and every number of threads
-// gives the same bits. A matrix product is one chain of fused multiply-adds per output element in ascending k,
-// starting from zero or from the element's old value. A sum is 16 lanes (element i in lane i mod 16), folded
-// 16→8→4→2→1. exp and log are our own. See docs/adr/0003.
+// gives the same bits. A matrix product is one chain of multiply-adds per output element in ascending k, fused in
+// float32 and never in float64, starting from zero or from the element's old value. A sum is 16 lanes (element i in
+// lane i mod 16), folded 16→8→4→2→1. exp and log are our own. See docs/adr/0003.
 package kernel
 
 import (

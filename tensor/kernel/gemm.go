@@ -63,7 +63,10 @@ type product[T tensor.Float] struct {
 
 // check panics unless the slices hold the matrices.
 func (p *product[T]) check() {
-	if p.tr > TN || p.m < 0 || p.n < 0 || p.k < 0 {
+	if p.tr > TN {
+		panic(fmt.Sprintf("kernel: Gemm of kind %d with m %d, n %d, k %d: the kinds are NN, NT, TN", p.tr, p.m, p.n, p.k))
+	}
+	if p.m < 0 || p.n < 0 || p.k < 0 {
 		panic(fmt.Sprintf("kernel: Gemm of kind %d with m %d, n %d, k %d: no size may be negative", p.tr, p.m, p.n, p.k))
 	}
 	checkMat("C", p.m, p.n, p.ldc, len(p.c))

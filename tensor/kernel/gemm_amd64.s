@@ -2259,12 +2259,13 @@ loop:
 	RET
 
 // func tileRowAVX512(t *byte)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·tileRowAVX512(SB), NOSPLIT, $0-8
 	MOVQ   t+0(FP), SI
 	MOVQ   72(SI), CX
-	MOVQ   $-1, AX
-	BZHIQ  CX, AX, AX
+	XORL   AX, AX
+	BTSQ   CX, AX
+	DECQ   AX
 	KMOVW  AX, K1
 	SHRQ   $0x10, AX
 	KMOVW  AX, K2
@@ -5528,12 +5529,13 @@ rows14_store:
 	RET
 
 // func tileKAVX512(t *byte)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·tileKAVX512(SB), NOSPLIT, $0-8
 	MOVQ   t+0(FP), SI
 	MOVQ   72(SI), CX
-	MOVQ   $-1, AX
-	BZHIQ  CX, AX, AX
+	XORL   AX, AX
+	BTSQ   CX, AX
+	DECQ   AX
 	KMOVW  AX, K1
 	SHRQ   $0x10, AX
 	KMOVW  AX, K2
@@ -8780,7 +8782,7 @@ rows14_store:
 	RET
 
 // func packRows1AVX512(dst *float32, ldd int, src *float32, lds int, rows int, cols int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F
 TEXT ·packRows1AVX512(SB), NOSPLIT, $0-48
 	MOVQ  dst+0(FP), DI
 	MOVQ  ldd+8(FP), DX
@@ -8790,8 +8792,9 @@ TEXT ·packRows1AVX512(SB), NOSPLIT, $0-48
 	MOVQ  cols+40(FP), R8
 	SHLQ  $0x02, DX
 	SHLQ  $0x02, BX
-	MOVQ  $-1, AX
-	BZHIQ R8, AX, AX
+	XORL  AX, AX
+	BTSQ  R8, AX
+	DECQ  AX
 	KMOVW AX, K1
 	SHRQ  $0x10, AX
 	KMOVW AX, K2
@@ -8807,7 +8810,7 @@ loop:
 	RET
 
 // func packRows2AVX512(dst *float32, ldd int, src *float32, lds int, rows int, cols int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F
 TEXT ·packRows2AVX512(SB), NOSPLIT, $0-48
 	MOVQ  dst+0(FP), DI
 	MOVQ  ldd+8(FP), DX
@@ -8817,8 +8820,9 @@ TEXT ·packRows2AVX512(SB), NOSPLIT, $0-48
 	MOVQ  cols+40(FP), R8
 	SHLQ  $0x02, DX
 	SHLQ  $0x02, BX
-	MOVQ  $-1, AX
-	BZHIQ R8, AX, AX
+	XORL  AX, AX
+	BTSQ  R8, AX
+	DECQ  AX
 	KMOVW AX, K1
 	SHRQ  $0x10, AX
 	KMOVW AX, K2

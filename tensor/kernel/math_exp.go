@@ -42,16 +42,16 @@ func exp32(x float32) float32 {
 	if x < ExpMin32 {
 		return 0
 	}
-	t := vecFMA32(x, expLog2E, expMagic)
+	t := fma32(x, expLog2E, expMagic)
 	n := t - expMagic
-	r := vecFMA32(n, -expLn2Hi, x)
-	r = vecFMA32(n, -expLn2Lo, r)
-	p := vecFMA32(expC6, r, expC5)
-	p = vecFMA32(p, r, expC4)
-	p = vecFMA32(p, r, expC3)
-	p = vecFMA32(p, r, expC2)
-	p = vecFMA32(p, r, 1)
-	p = vecFMA32(p, r, 1)
+	r := fma32(n, -expLn2Hi, x)
+	r = fma32(n, -expLn2Lo, r)
+	p := fma32(expC6, r, expC5)
+	p = fma32(p, r, expC4)
+	p = fma32(p, r, expC3)
+	p = fma32(p, r, expC2)
+	p = fma32(p, r, 1)
+	p = fma32(p, r, 1)
 	return math.Float32frombits(math.Float32bits(p) + math.Float32bits(t)<<23)
 }
 

@@ -1,11 +1,11 @@
 package kernel
 
 import (
+	"errors"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-
-	"fmt"
 )
 
 // The compute pool: persistent workers that help a caller with the parts of one piece of work. The caller works too,
@@ -27,16 +27,25 @@ var (
 func Threads() int { return max(int(threads.Load()), 1) }
 
 // SetThreads sets Threads; less than 1 counts as 1. Workers start with the first work that wants them. Not to be
-// called from within Parallel.
+// called from within Parallel, for which it would wait.
 func SetThreads(n int) {
-	StopPool()
+	workers.mu.Lock()
+	defer workers.mu.Unlock()
+	stopPool()
 	threads.Store(int64(max(n, 1)))
 }
 
-// StopPool ends the workers and waits until they are gone. The next parallel work starts them again.
+// StopPool ends the workers and waits until they are gone. The next parallel work starts them again. Not to be called
+// from within Parallel, for which it would wait.
 func StopPool() {
 	workers.mu.Lock()
 	defer workers.mu.Unlock()
+	stopPool()
+}
+
+// stopPool is StopPool for a holder of workers.mu. running stays set until the workers are gone, so that work of a
+// worker never waits here for the lock.
+func stopPool() {
 	if !workers.running.Load() {
 		return
 	}
@@ -58,21 +67,20 @@ func startPool() {
 	workers.quit = make(chan struct{})
 	for range Threads() - 1 {
 		workers.wait.Add(1)
-		go help(workers.quit)
+		go serve(workers.quit)
 	}
 	workers.running.Store(true)
 }
 
-// help is the life of a worker.
-func help(quit chan struct{}) {
+// serve is the life of a worker.
+func serve(quit chan struct{}) {
 	defer workers.wait.Done()
 	for {
 		select {
 		case <-quit:
 			return
 		case w := <-offers:
-			w.run()
-			w.helpers.Done()
+			w.help()
 		}
 	}
 }
@@ -81,8 +89,8 @@ func help(quit chan struct{}) {
 type work struct {
 	f        func(from, to int)
 	n, chunk int
-	next     atomic.Int64 // first index that nobody has taken
-	helpers  sync.WaitGroup
+	next     atomic.Int64   // first index that nobody has taken
+	helpers  sync.WaitGroup // workers that took the work
 	panicked atomic.Pointer[workerPanic]
 }
 
@@ -120,12 +128,27 @@ func (w *work) offer(n int) {
 	}
 }
 
+// help is a worker's share of w. f may end the goroutine (runtime.Goexit, as a failing test does), which nothing can
+// undo: the pool is one worker short until it is stopped, and the caller is told, for what f did not do is missing.
+func (w *work) help() {
+	defer w.helpers.Done()
+	returned := false
+	defer func() {
+		if !returned {
+			w.fail(errGoexit)
+		}
+	}()
+	w.run()
+	returned = true
+}
+
+var errGoexit = errors.New("the function ended its goroutine with runtime.Goexit")
+
 // run takes chunks until none is left. A panic is kept for the caller, and no more chunks start.
 func (w *work) run() {
 	defer func() {
 		if r := recover(); r != nil {
-			w.next.Store(int64(w.n))
-			w.panicked.CompareAndSwap(nil, &workerPanic{value: r, stack: debug.Stack()})
+			w.fail(r)
 		}
 	}()
 	for {
@@ -136,6 +159,12 @@ func (w *work) run() {
 		}
 		w.f(from, min(to, w.n))
 	}
+}
+
+// fail keeps the first panic and lets no more chunks start.
+func (w *work) fail(value any) {
+	w.next.Store(int64(w.n))
+	w.panicked.CompareAndSwap(nil, &workerPanic{value: value, stack: debug.Stack()})
 }
 
 // finish waits for the helpers and passes on a panic.

@@ -22,13 +22,15 @@ func maskTable() {
 	}
 }
 
-// setMask prepares the masks for n columns (1..2·lanes). tmp and n are clobbered. AVX2 tiles call maskLanes instead.
+// setMask prepares the masks for n columns (1..2·lanes): tmp = 2^n − 1 (without BMI2, which dispatch does not check),
+// low half and high half. tmp is clobbered. AVX2 calls maskLanes instead.
 func (s isa) setMask(n, tmp reg.GPPhysical) {
 	if s.lanes != 16 {
 		return
 	}
-	MOVQ(I32(-1), tmp)
-	BZHIQ(n, tmp, tmp)
+	XORL(tmp.As32(), tmp.As32())
+	BTSQ(n, tmp)
+	DECQ(tmp)
 	KMOVW(tmp.As32(), reg.K1)
 	SHRQ(U8(16), tmp)
 	KMOVW(tmp.As32(), reg.K2)
