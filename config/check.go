@@ -227,10 +227,13 @@ func multiple(n, x int) int {
 	return below + n
 }
 
+// maxSearch ends the search for a legal number: sizes are smaller, and one that is not has its own problem and needs none.
+const maxSearch = 1 << 20
+
 // nearestLegal is the legal number in [low, high] nearest to x, the lower of two equally near; low if there is none.
 func nearestLegal(x, low, high int, legal func(int) bool) int {
 	x = max(min(x, high), low)
-	for d := 0; d <= max(x-low, high-x); d++ {
+	for d := 0; d <= min(max(x-low, high-x), maxSearch); d++ {
 		for _, candidate := range []int{x - d, x + d} {
 			if candidate >= low && candidate <= high && legal(candidate) {
 				return candidate

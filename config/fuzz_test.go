@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,10 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(probeFile+"mutate: [mask_none, shard_roll]\nprobe: {token_loss: {lm: [[.nan, 1], [-.inf, -0]], mtp_2: [[1/3, .inf]]}}\n", "expect=[{detected: true, first: a}]")
 	f.Add(probeFile+"probe: {token_loss: [[.nan, 1]]}\n", "expect=[{same_as: r.json, tolerance: 0}]")
+	for _, o := range []string{"model.moe_router_load_balancing_type=[aux_loss, none, aux_loss]", "model.moe_aux_loss_coeff=[]", "model.moe_expert_capacity_factor=-1",
+		"model.expert_model_parallel_size=-9223372036854775808", "model.moe_router_num_groups=9223372036854775807", "model.moe_router_group_topk=2"} {
+		f.Add(strings.Replace(goodFile, "  mtp_num", "  moe_router_num_groups: 2\n  expert_tensor_parallel_size: 4\n  moe_aux_loss_coeff: [1, 2]\n  mtp_num", 1), o)
+	}
 	f.Add(goodFile+"mutate: []\nprobe: bias_only\n", "probe.token_loss=[[1]]")
 	src, err := os.ReadFile(filepath.Join("testdata", "golden", "fifteen.yaml"))
 	require.NoError(f, err)
