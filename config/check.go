@@ -16,6 +16,7 @@ type checker struct {
 	bad      map[string]bool // keys with a problem already: rules that involve them are silent
 	problems Problems
 	notes    []string
+	base     *Scenario // the defaults, once a rule has asked for them
 }
 
 // Check applies every rule to a scenario built or changed in Go and returns what is wrong; problems have keys but no

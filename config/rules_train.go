@@ -118,11 +118,14 @@ func (c *checker) name(key, name string) {
 
 // noEffect notes keys that differ from their defaults and do nothing.
 func (c *checker) noEffect(why string, keys ...string) {
-	base := Defaults()
+	if c.base == nil {
+		base := Defaults()
+		c.base = &base
+	}
 	for _, key := range keys {
 		v := lookup(c.s, key)
 		unset := reflect.ValueOf(v).IsZero() && !c.given(key)
-		if c.ok(key) && !unset && !reflect.DeepEqual(v, lookup(&base, key)) {
+		if c.ok(key) && !unset && !reflect.DeepEqual(v, lookup(c.base, key)) {
 			c.note("%s has no effect %s", key, why)
 		}
 	}
