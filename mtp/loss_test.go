@@ -290,7 +290,7 @@ func TestI19_GradientOfTheObjective(t *testing.T) {
 		m := trial.DrawModel(t)
 		m.MTPDetachHeads = false
 		if m.NumMoEExperts > 0 {
-			m.MoEAuxLossCoeff, m.MoEZLossCoeff = 0.3, 0.1
+			m.MoEAuxLossCoeff, m.MoEZLossCoeff = config.Numbers{0.3}, 0.1
 		}
 		j := trial.DrawJob(t, m, trial.DrawShape(t, m), 1, 2)
 		j.Wants = isStatistic
@@ -342,7 +342,7 @@ func objective(t require.TestingT, j *trial.Job) (total float64) {
 	}
 	for _, key := range out.Record.Keys() {
 		if strings.HasSuffix(key.Name, ".router.aux_loss") {
-			total += m.MoEAuxLossCoeff * figure(key.Name, key.Microbatch) / n
+			total += m.MoEAuxLossCoeff.At(0) * figure(key.Name, key.Microbatch) / n
 		}
 		if strings.HasSuffix(key.Name, ".router.z_loss") {
 			total += m.MoEZLossCoeff * figure(key.Name, key.Microbatch) / n

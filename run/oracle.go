@@ -51,7 +51,7 @@ func (j *job) recordsOracle(name string, step int) bool {
 // oracleScenario is the same job on one rank in fp64, with nothing planted.
 func oracleScenario(s config.Scenario) config.Scenario {
 	m := &s.Model
-	m.TensorParallel, m.ContextParallel, m.PipelineParallel, m.ExpertParallel, m.SequenceParallel = 1, 1, 1, 1, false
+	m.TensorParallel, m.ContextParallel, m.PipelineParallel, m.ExpertParallel, m.ExpertTensorParallel, m.SequenceParallel = 1, 1, 1, 1, 1, false
 	m.LossNormalization = "exact"
 	s.Dist.WorldSize, s.Train.DType, s.Train.EvalInterval = 1, "fp64", 0
 	s.Mutate, s.Expect, s.Checkpoint.Save, s.Checkpoint.SaveInterval = nil, nil, "", 0

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 
 	"go.uber.org/zap"
@@ -131,7 +132,11 @@ func caseScenario(c *golden.Case, v VerifyOptions) (config.Scenario, error) {
 	b, seq := c.BatchShape()
 	s := config.Scenario{Name: c.Name, Model: model, Optimizer: optimizer}
 	s.Train = config.Train{TrainIters: len(c.Steps), MicroBatchSize: b, GlobalBatchSize: b * len(c.Steps[0].Microbatches), DType: "fp64"}
-	s.Dataset = config.Dataset{Kind: "reference", Path: c.Path, SeqLength: seq}
+	path, err := filepath.Abs(c.Path) // from the working folder, not from the scenario's
+	if err != nil {
+		return config.Scenario{}, err
+	}
+	s.Dataset = config.Dataset{Kind: "reference", Path: path, SeqLength: seq}
 	file, problems := config.Parse(c.Path, s.Normalised(), append(layoutOverrides(c, v), v.Overrides...))
 	if len(problems) > 0 {
 		return config.Scenario{}, problems
