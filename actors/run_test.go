@@ -187,7 +187,7 @@ func TestEightRanksOverASlowUnevenNetwork(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestProgramsOfARank is the traffic of HOUSE §2 and §3: sets go 0 → 1 → 2, losses come back to 0, collectives of
+// TestProgramsOfARank is how they talk: sets go 0 → 1 → 2, losses come back to 0, collectives of
 // every program meanwhile, steps are reported.
 func TestProgramsOfARank(t *testing.T) {
 	const depths, steps = 2, 20

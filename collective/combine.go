@@ -10,7 +10,7 @@ import (
 	"phalanx/tensor/kernel"
 )
 
-// combine is the one place where values of different members meet: dst[i] = a[i] ∘ b[i] (HOUSE §6). dst may be a or b.
+// combine is the one place where values of different members meet: dst[i] = a[i] ∘ b[i]. dst may be a or b.
 func combine(dst, a, b []byte, d tensor.DType, how nn.ReduceKind) {
 	switch {
 	case d == tensor.F32 && how == nn.Sum:

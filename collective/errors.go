@@ -20,7 +20,7 @@ func (e *MismatchError) Error() string {
 }
 
 // DivergenceError says that a message came twice under one name with different contents. What a rank sends is a
-// function of its inputs by name (PROTOCOL §0), so the sender has diverged from its earlier self.
+// function of its inputs by name, so the sender has diverged from its earlier self.
 type DivergenceError struct {
 	Self, Peer    Place
 	Name          OpName

@@ -140,7 +140,7 @@ func TestRoundsGiveTheSameBits(t *testing.T) {
 	})
 }
 
-// TestDepthChain is the traffic of HOUSE §2: 0 → 1 → 2 → 0 within a rank, collectives of the depths on tp meanwhile.
+// TestDepthChain is the traffic of a rank with depths: 0 → 1 → 2 → 0 within a rank, collectives of the depths on tp meanwhile.
 func TestDepthChain(t *testing.T) {
 	const depths, steps = 3, 4
 	rapid.Check(t, func(t *rapid.T) {

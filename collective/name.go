@@ -9,7 +9,7 @@ import (
 	"phalanx/tensor"
 )
 
-// The layout of a name in a header (PROTOCOL §1.1): op = kind<<12 | reduce<<10 | tag, phase = round<<14 | depth<<4 |
+// The layout of a name in a header: op = kind<<12 | reduce<<10 | tag, phase = round<<14 | depth<<4 |
 // phase, layer 0xffff outside layers.
 const (
 	kindShift   = 12

@@ -7,7 +7,7 @@ import (
 	"phalanx/config/mutation"
 )
 
-// listedMutations are the planted bugs that SCENARIO.md lists; those that package mutation lacks come with a later version.
+// listedMutations are all planted bugs that scenario files may name one day; those that package mutation lacks come with a later version.
 var listedMutations = []string{
 	"mask_none", "mask_fill_wrong", "shard_roll", "double_roll", "unpadded_boundaries", "physical_end", "lm_count_for_mtp", "local_ratio",
 	"mask_off_by_one", "no_position_roll", "local_mean", "drop_reduce", "avg_instead_of_sum", "double_count_on_replay", "eval_counts",

@@ -96,7 +96,7 @@ func TestHostileDepths(t *testing.T) {
 	require.Len(t, s.Base.Probe.TokenLoss, 1+MaxMTPDepths)
 }
 
-// TestMutations: every planted bug is taken, and every one that SCENARIO.md lists is known.
+// TestMutations: every planted bug is taken, and every planned one is known.
 func TestMutations(t *testing.T) {
 	for _, name := range mutation.Names() {
 		require.Contains(t, listedMutations, name)

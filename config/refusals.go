@@ -15,7 +15,7 @@ type refusal struct {
 	now    string                  // what this version takes instead
 }
 
-// refusals is everything SCENARIO.md or Megatron's values have that comes with a later version.
+// refusals is everything that Megatron's values have, or that is planned, and comes with a later version.
 var refusals = []refusal{
 	{key: "faults", now: "runs without injected faults"},
 	{key: "mutate", values: is(laterMutations()...)},

@@ -7,7 +7,7 @@ const (
 	expertTensorKey = "model.expert_tensor_parallel_size"
 )
 
-// expertParallel holds the rules of the ranks that share experts (SEMANTICS §6, D15).
+// expertParallel holds the rules of the ranks that share experts.
 func (c *checker) expertParallel() {
 	m := &c.s.Model
 	if m.ExpertParallel <= 1 && m.ExpertTensorParallel <= 1 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// moe holds the rules of mixtures of experts (SEMANTICS §5); those of the ranks that share them are in rules_parallel.go.
+// moe holds the rules of mixtures of experts; those of the ranks that share them are in rules_parallel.go.
 func (c *checker) moe() {
 	m := &c.s.Model
 	const freq = "model.moe_layer_freq"

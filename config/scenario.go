@@ -233,7 +233,7 @@ type Variant struct {
 	Set  map[string]string `yaml:"set"`
 }
 
-// Probe makes gradients exact fractions or losses a table, so that masks and denominators can be read off (SCENARIO §2).
+// Probe makes gradients exact fractions or losses a table, so that masks and denominators can be read off.
 type Probe struct {
 	BiasOnly bool // every weight is zero but a trainable output bias
 	// TokenLoss replaces the cross entropy of a term (lm, mtp_1, …) by a table [rows][seq_length]; a term without a table

@@ -4,14 +4,14 @@
 // depends on an earlier one, and no layout, rank or restart enters. Any rank may ask for any microbatch, at any time
 // and from several goroutines.
 //
-// Conventions (SEMANTICS §0). A row of length n has n input tokens x[0..n) and n labels, y[i] = x[i+1], where y[n-1]
+// Conventions. A row of length n has n input tokens x[0..n) and n labels, y[i] = x[i+1], where y[n-1]
 // is the token after the last input: n+1 tokens make a row of n. Positions ≥ n are padding by their position, never
 // by the value of a token: input and label there are the pad token, the padding mask is true and the loss mask 0.
 // Ids of labels that do not count are still ids of the vocabulary; -100 becomes mask 0 and label 0 here.
 //
 // A packed row has documents behind each other, each a row of its own: n+1 tokens make n inputs and n labels, no label
 // is a token of another document, positions start at 0. A document's place may be longer than the document: what is
-// behind its logical end is padding. What is behind the last document is one more (SEMANTICS D3). The presence of
+// behind its logical end is padding. What is behind the last document is one more. The presence of
 // documents, as of masks and embeddings, is a property of the dataset, the same in every microbatch. Rows are whole:
 // layouts cut them, and insert what context parallelism needs, in the model.
 package data

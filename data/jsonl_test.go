@@ -18,7 +18,7 @@ func lines(t *testing.T, b, s int, docs ...string) *config.Scenario {
 	return sc
 }
 
-func TestAnswerMaskAtTheSeam(t *testing.T) { // EXAMPLES G8: 3 prompt and 2 answer tokens
+func TestAnswerMaskAtTheSeam(t *testing.T) { // docs/examples.md, G8: 3 prompt and 2 answer tokens
 	s := lines(t, 1, 4, `{"prompt":"abc","completion":"de"}`)
 	s.Dataset.AnswerOnlyLoss = true
 	m := open(t, s).Train.Microbatch(0, 0)

@@ -137,7 +137,7 @@ func TestDocumentsStandAlone(t *testing.T) {
 	require.Equal(t, a.Labels[4:8], b.Labels[7:11])
 }
 
-// TestUnpaddedBoundaries is EXAMPLES A5: documents of 3 and 5 in places of 4 and 8, one roll.
+// TestUnpaddedBoundaries is A5 of docs/examples.md: documents of 3 and 5 in places of 4 and 8, one roll.
 func TestUnpaddedBoundaries(t *testing.T) {
 	s := rowsScenario(12, config.Row{Tokens: []int{11, 12, 13, 0, 21, 22, 23, 24, 25, 0, 0, 0}, Documents: []int{3, 5}, DocumentsPadded: []int{4, 8},
 		Labels: []int{12, 13, 14, 0, 22, 23, 24, 25, 26, 0, 0, 0}})
@@ -148,7 +148,7 @@ func TestUnpaddedBoundaries(t *testing.T) {
 	require.Equal(t, []int64{8, 6}, counted(m, 1))
 }
 
-// TestWaysToAskForDocuments is EXAMPLES F6: the same documents in every way of asking, nothing overwrites them.
+// TestWaysToAskForDocuments shows the same documents in every way of asking, nothing overwrites them.
 func TestWaysToAskForDocuments(t *testing.T) {
 	tokens := []int{5, 6, 7, 8, 9, 10, 11, 12}
 	want := batch(t, 8, config.Row{Tokens: tokens, Documents: []int{3, 5}})

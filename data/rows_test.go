@@ -79,7 +79,7 @@ func TestValidRows(t *testing.T) {
 	require.Equal(t, []bool{false, true, false, true, true, true, true, true}, pad)
 }
 
-// TestPaddingIsByPosition: batch T1 of EXAMPLES with the pad label 2, which is also the true end (G6).
+// TestPaddingIsByPosition: rows of 5 and 3 labels with the pad label 2, which is also the true end (G6).
 func TestPaddingIsByPosition(t *testing.T) {
 	s := scenario("rows", 2, 1, 8, 16)
 	s.Dataset.PadToken = 2
@@ -130,7 +130,7 @@ func TestRowsFillTheStep(t *testing.T) {
 	require.Equal(t, [2]int32{2, 3}, first(1, 1))
 }
 
-func TestRepeatedSyntheticRowsDiffer(t *testing.T) { // EXAMPLES M2
+func TestRepeatedSyntheticRowsDiffer(t *testing.T) { // docs/examples.md, M2
 	s := scenario("rows", 1, 4, 16, 16)
 	s.Dataset.Rows = []config.Row{{Valid: ptr(16)}}
 	d := open(t, s)

@@ -63,7 +63,7 @@ func rowsOf(s int, lengths ...int) *nn.Microbatch {
 	return mb
 }
 
-// t1 is batch T1 of EXAMPLES.
+// t1 is a batch of rows of 5 and 3 labels in 8 positions.
 func t1() *nn.Microbatch {
 	mb := rowsOf(8, 5, 3)
 	mb.Labels = []int32{5, 7, 4, 9, 2, 1, 1, 1, 6, 8, 2, 1, 1, 1, 1, 1}

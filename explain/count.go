@@ -92,7 +92,7 @@ func (x *subject) divide(t *Term, counted [][]int64, ranks []local) {
 	}
 }
 
-// divideLocally is Megatron's default (SEMANTICS §1.4, §4.1, §4.2): every context-parallel rank divides by its own
+// divideLocally is Megatron's default: every context-parallel rank divides by its own
 // count, and gradients are averaged over ranks. With per-token loss only the depths do, scaled by the rank's LM count.
 func (x *subject) divideLocally(t *Term, counted [][]int64, ranks []local) {
 	if x.s.Model.CalculatePerTokenLoss && t.Depth == 0 {

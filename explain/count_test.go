@@ -46,7 +46,7 @@ func TestNoTokens(t *testing.T) {
 	require.EqualValues(t, 1, r.Terms[1].Shares[0].Divisor)
 }
 
-// SEMANTICS §4.2: default-mode upstream counts are a rank's own.
+// Default-mode upstream counts are a rank's own.
 func TestUpstream(t *testing.T) {
 	s := scenario(1, layout{1, 2, 1, false})
 	s.Model.LossNormalization = "upstream"

@@ -1,5 +1,5 @@
 // Package explain shows what every loss term sees of a microbatch: per row, position and term the input token, label,
-// loss mask, padding mask and position id, which rank holds it, and what the losses are divided by (SEMANTICS §0–§4).
+// loss mask, padding mask and position id, which rank holds it, and what the losses are divided by.
 //
 // Nothing here knows how to roll. A microbatch comes from the source that the trainer reads, is cut by nn.NewFrames as
 // the model cuts it, and travels through mtp.Roll on every context-parallel and tensor-parallel rank, whose exchanges

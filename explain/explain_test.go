@@ -10,7 +10,7 @@ import (
 	"phalanx/nn"
 )
 
-// T1 of EXAMPLES, A1 and A7: N = 8, 6, 4; each depth has a denominator of its own.
+// Batch T1 of docs/examples.md, A1 and A7: N = 8, 6, 4; each depth has a denominator of its own.
 func TestT1(t *testing.T) {
 	for _, l := range layouts {
 		s := scenario(2, l)

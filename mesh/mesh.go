@@ -6,7 +6,7 @@ import "fmt"
 // Axis is one way in which work is split over ranks.
 type Axis uint8
 
-// The axes. Decoder ranks are ordered tp-cp-dp-pp, fastest first (SEMANTICS §11.5); expert ranks lie across tp, cp and dp.
+// The axes. Decoder ranks are ordered tp-cp-dp-pp, fastest first; expert ranks lie across tp, cp and dp.
 const (
 	TP  Axis = iota
 	CP       // context parallelism
@@ -34,8 +34,7 @@ func (a Axis) String() string {
 }
 
 // Sizes are the sizes of the axes of the decoder grid, World = TP·CP·DP·PP, and of the expert grid laid over it: the
-// ranks x of a pipeline stage have expert tensor place x mod ETP, expert place x÷ETP mod EP, copy x÷(ETP·EP) (SEMANTICS
-// D15). ETP·EP divides TP·CP·DP; 0 means 1.
+// ranks x of a pipeline stage have expert tensor place x mod ETP, expert place x÷ETP mod EP, copy x÷(ETP·EP). ETP·EP divides TP·CP·DP; 0 means 1.
 type Sizes struct{ TP, CP, DP, PP, EP, ETP int }
 
 // Experts is the number of ranks that host one copy of the experts.

@@ -22,7 +22,7 @@ const (
 // NoLayer is Header.Layer of what belongs to no layer.
 const NoLayer = 0xffff
 
-// Header is the fixed little-endian envelope in front of every payload (PROTOCOL §1.1). The name of a message is
+// Header is the fixed little-endian envelope in front of every payload. The name of a message is
 // (Run, Src, Dst, Chan, Step, Microbatch, Op, Layer, Phase, Chunk); Seq is dense per channel and follows from the name.
 // Edge is no part of the name: a link counts with it the pieces it lets out from Src to Dst, so that a missing one is
 // seen on the next.

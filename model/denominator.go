@@ -6,7 +6,7 @@ import (
 	"phalanx/nn"
 )
 
-// denominator is what one loss term of one microbatch is divided by (SEMANTICS §4, §15 D1): the number of tokens that
+// denominator is what one loss term of one microbatch is divided by: the number of tokens that
 // share a mean, at least 1, and the number of such means in the step.
 //
 // loss_normalization exact: tokens of the whole microbatch, whatever the layout; per-token loss: of the whole step.

@@ -237,7 +237,7 @@ func TestI15_RepeatedLayerIsItsCopies(t *testing.T) {
 	})
 }
 
-// EXAMPLES B9: what a coefficient adds to gradients is linear in it, and is there.
+// B9 of docs/examples.md: what a coefficient adds to gradients is linear in it, and is there.
 func TestB9_CoefficientIsDifferentiated(t *testing.T) {
 	for _, kind := range []string{"aux_loss", "seq_aux_loss", "global_aux_loss", "z"} {
 		t.Run(kind, func(t *testing.T) {

@@ -239,7 +239,7 @@ func (b *builder[T]) depth(i int) *mtp.Depth[T] {
 	return d
 }
 
-// depthGroup is the norm group of the depths: their own when their heads are detached (SEMANTICS §1.3).
+// depthGroup is the norm group of the depths: their own when their heads are detached.
 func (b *builder[T]) depthGroup() string {
 	if b.cfg.MTPDetachHeads {
 		return "mtp"
@@ -248,7 +248,7 @@ func (b *builder[T]) depthGroup() string {
 }
 
 // tables are the embedding and the head, and the accumulators of the table's uses. Embedding, head and depths
-// accumulate apart and are added in that order (SEMANTICS D14).
+// accumulate apart and are added in that order.
 type tables[T tensor.Float] struct {
 	embed, head *nn.Param[T]
 	tied        bool

@@ -187,7 +187,7 @@ func (r *Rank[T]) addAux(c nn.Comm, p *pass[T], sums *messages.Sums) {
 	sums.ZLoss += p.aux.Z / float64(n)
 }
 
-// auxLayers is the number of modules that contribute an auxiliary loss (SEMANTICS §5.11).
+// auxLayers is the number of modules that contribute an auxiliary loss.
 func (r *Rank[T]) auxLayers() int {
 	n := 0
 	for i := range r.layers {

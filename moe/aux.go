@@ -7,7 +7,7 @@ import (
 	"phalanx/tensor"
 )
 
-// The balancing losses (SEMANTICS §5.4). All are A = E/(K·T²) · Σ_e n_e · Σ_rows P[row, e] over valid rows, with P the
+// The balancing losses. All are A = E/(K·T²) · Σ_e n_e · Σ_rows P[row, e] over valid rows, with P the
 // scores that sum to 1, n_e the valid rows whose plain top-k has e (no bias, no groups, no drops), T valid rows; n and T
 // are constants of the gradient. Denominators are clamped to one token, so that a microbatch of padding alone has loss
 // and gradient zero.

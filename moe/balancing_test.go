@@ -16,7 +16,7 @@ import (
 	"phalanx/tensor"
 )
 
-// step is some microbatches of every replica, and one balancing loss of them, written plainly: SEMANTICS §5.4.
+// step is some microbatches of every replica, and one balancing loss of them, written plainly.
 type step struct {
 	sizes mesh.Sizes
 	loss  moe.Balancing

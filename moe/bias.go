@@ -10,7 +10,7 @@ import (
 	"phalanx/tensor"
 )
 
-// Bias is the expert bias (SEMANTICS §5.7): added to scores for the choice alone, moved after every optimizer step by
+// Bias is the expert bias: added to scores for the choice alone, moved after every optimizer step by
 // Rate towards the experts that got too few tokens. It is no parameter: it has no gradient, decay or moments.
 //
 // A repeated MTP layer is applied at every depth; each application has its own counts and moves the one bias, in

@@ -9,7 +9,7 @@ import (
 	"phalanx/tensor"
 )
 
-// Capacity bounds the rows of an expert (SEMANTICS §5.8). C = ceil(rows·K/E · Factor) and the kept set are decided over
+// Capacity bounds the rows of an expert. C = ceil(rows·K/E · Factor) and the kept set are decided over
 // the whole microbatch, padding rows included: inserted slots do not count. The zero value drops nothing.
 type Capacity struct {
 	Factor     float64

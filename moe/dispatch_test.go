@@ -127,7 +127,7 @@ func trues(n int) []bool {
 	return out
 }
 
-// EXAMPLES B10: experts 2 and 3 and with them rank 1 get none of six tokens. Nothing hangs, their gradients are exactly
+// B10 of docs/examples.md: experts 2 and 3 and with them rank 1 get none of six tokens. Nothing hangs, their gradients are exactly
 // zero whatever memory held before, the others are right.
 func TestB10_RankWithoutTokens(t *testing.T) {
 	for d, name := range dispatchers {

@@ -20,7 +20,7 @@ const (
 	divisor        = 2   // depths that share the layer
 )
 
-// objective is Σ probe·y + weight·(Σ coeff·balancing + coeff·z) of one forward, as SEMANTICS §5.6 states it.
+// objective is Σ probe·y + weight·(Σ coeff·balancing + coeff·z) of one forward.
 func objective(r *gradcheck.Rig, l *moe.Layer[float64], x, probe tensor.Mat[float64]) (float64, any) {
 	r.C.Sums = &nn.AuxSums{}
 	y, saved := l.Forward(r.C, x)

@@ -9,7 +9,7 @@ import (
 )
 
 // uniform is a number in [0, 1) that depends on the seed, the step, the microbatch of the whole step, the layer, the
-// token's place in the whole microbatch and the feature, and on no layout (SEMANTICS D13).
+// token's place in the whole microbatch and the feature, and on no layout.
 func uniform[T tensor.Float](c *nn.Ctx[T], seed uint64, what string, row, feature int) float64 {
 	key := seed ^ xxhash.Sum64String(what+c.Scope)
 	mb := uint32(c.Microbatch)

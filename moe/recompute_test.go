@@ -103,7 +103,7 @@ func TestRecomputeChangesNoBit(t *testing.T) {
 	})
 }
 
-// EXAMPLES B6: two microbatches of 12 rows, recomputed or not, count once. Rows are one-hot and attention adds nothing,
+// B6 of docs/examples.md: two microbatches of 12 rows, recomputed or not, count once. Rows are one-hot and attention adds nothing,
 // so that each goes to the expert of its place.
 func TestB6_RecomputeCountsOnce(t *testing.T) {
 	for _, recompute := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {

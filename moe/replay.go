@@ -1,6 +1,6 @@
 package moe
 
-// Replay records the choices of a router and plays them back (SEMANTICS §5.10): probabilities are computed anew from
+// Replay records the choices of a router and plays them back: probabilities are computed anew from
 // the present scores. One entry per forward, in the order of the forwards; a recomputed forward has the entry of the
 // first one.
 type Replay struct {

@@ -1,5 +1,5 @@
 // Package moe holds the mixture-of-experts layer: router, auxiliary losses, expert bias, capacity, dispatch, and experts
-// as grouped products over rows sorted by expert (SEMANTICS §5, §6).
+// as grouped products over rows sorted by expert.
 //
 // Shapes: N local rows, E experts, K experts per row, F hidden features of an expert. The router works in float64
 // inside a row and rounds what leaves it to T, as upstream works in fp32 inside bf16 models.
@@ -88,7 +88,7 @@ func (r *Router[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (Routing[T], *routerS
 	return executed, s
 }
 
-// mean is a running mean of counts over the calls since the last reset (SEMANTICS §5.4).
+// mean is a running mean of counts over the calls since the last reset.
 type mean struct {
 	sum   []float64
 	calls float64

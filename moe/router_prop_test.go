@@ -19,7 +19,7 @@ import (
 
 const width = 5 // hidden features of the rows
 
-// routing is a router over whole rows, written plainly: SEMANTICS §5.2 to §5.5. Rows are b·S + position.
+// routing is a router over whole rows, written plainly. Rows are b·S + position.
 type routing struct {
 	docs            nn.Docs
 	b, s            int

@@ -9,7 +9,7 @@ import (
 
 // Shapes of this file: one row of E logits.
 
-// ScoreFunc turns logits into the scores that experts are chosen by (SEMANTICS §5.2).
+// ScoreFunc turns logits into the scores that experts are chosen by.
 type ScoreFunc uint8
 
 // The score functions.
@@ -109,7 +109,7 @@ func taken(chosen []int32, e int32) bool {
 	return false
 }
 
-// Groups restricts the choice to the experts of the best groups (SEMANTICS §5.2): N equal groups, of which Top are
+// Groups restricts the choice to the experts of the best groups: N equal groups, of which Top are
 // kept; a group's score is the sum of its K/Top largest scores. The zero value restricts nothing.
 type Groups struct{ N, Top int }
 

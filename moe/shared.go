@@ -7,7 +7,7 @@ import (
 )
 
 // Shared is the shared expert: an ordinary MLP, cut over tensor parallelism, that sees every row; its output is added
-// to that of the routed experts (SEMANTICS §5.9).
+// to that of the routed experts.
 type Shared[T tensor.Float] struct {
 	MLP  *nn.MLP[T]
 	Gate *nn.Weights[T] // [1, H], replicated: out · σ(x·gᵀ); nil: none

@@ -13,7 +13,7 @@ import (
 	"phalanx/tensor"
 )
 
-// The worked examples of SEMANTICS §5. Their numbers are the document's, or derived beside the test.
+// Worked examples. Their numbers are derived beside the test.
 
 // biased is a bias that has counted nothing yet.
 func biased(values ...float64) *moe.Bias[float64] {
@@ -240,14 +240,14 @@ func moved(b *moe.Bias[float64], counts []int, padding ...int) []float64 {
 	return b.Values
 }
 
-// §5.7 and EXAMPLES B1: counts (10,2,4,0) have mean 4. Padding does not count: with it the signs would be (0,0,−,+).
+// B1 of docs/examples.md: counts (10,2,4,0) have mean 4. Padding does not count: with it the signs would be (0,0,−,+).
 func TestExpertBiasExamples(t *testing.T) {
 	require.InDeltaSlice(t, []float64{.099, .001, 0, .001}, moved(biased(.1, 0, 0, 0), []int{10, 2, 4, 0}), 1e-15)
 	require.Equal(t, []float64{-.001, -.001, .001, .001}, moved(biased(0, 0, 0, 0), []int{2, 2, 1, 0}, 2, 2, 2))
 	require.Equal(t, []float64{.1, -.2, 0, .3}, moved(biased(.1, -.2, 0, .3), []int{0, 0, 0, 0}, 0, 1, 1, 1), "all padding moves nothing")
 }
 
-// EXAMPLES B11: the bias is constant during a step. Counts [4,0] and [0,4] of two microbatches add to [4,4].
+// B11 of docs/examples.md: the bias is constant during a step. Counts [4,0] and [0,4] of two microbatches add to [4,4].
 func TestB11_BiasMovesAtTheEndOfAStep(t *testing.T) {
 	b := biased(0, 0)
 	g := onLogits(2, moe.Router[float64]{K: 1, Score: moe.Sigmoid, Bias: b})

@@ -5,7 +5,7 @@ import (
 	"phalanx/tensor"
 )
 
-// Depth is one depth: u = [ENorm(e) ; HNorm(h)] · Wᵀ, one block, a final norm (SEMANTICS §1.1). Under a repeated
+// Depth is one depth: u = [ENorm(e) ; HNorm(h)] · Wᵀ, one block, a final norm. Under a repeated
 // layer all depths share these parameters.
 type Depth[T tensor.Float] struct {
 	K         int // from 1

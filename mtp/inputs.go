@@ -1,5 +1,5 @@
 // Package mtp holds the depths of multi-token prediction: what travels from depth to depth, how it is rolled, the
-// block of a depth and the weight of its loss (SEMANTICS §0–§4).
+// block of a depth and the weight of its loss.
 package mtp
 
 import (
@@ -39,7 +39,7 @@ type ToHead[T tensor.Float] struct {
 	Loss   *nn.LossMask
 }
 
-// Roll is one roll of everything but the hidden states (SEMANTICS §2.5, §3.5).
+// Roll is one roll of everything but the hidden states.
 func Roll[T tensor.Float](c *nn.Ctx[T], in Inputs[T]) Inputs[T] {
 	out := Inputs[T]{
 		Hidden:     in.Hidden,

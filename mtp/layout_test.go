@@ -31,7 +31,7 @@ func TestI11_EveryLayoutIsTheSingleRank(t *testing.T) {
 }
 
 // loss_normalization upstream: the gradient is the mean over context-parallel ranks of what each has on its own, so of
-// single-rank gradients whose mask is cut to the rank's positions (SEMANTICS §4.2), a rank without tokens adding
+// single-rank gradients whose mask is cut to the rank's positions, a rank without tokens adding
 // nothing. With per-token loss, and on one rank, it is the exact one.
 func TestUpstreamNormalisationIsAMeanOfLocalMeans(t *testing.T) {
 	property.Check(t, 10, func(t *rapid.T) {

@@ -283,7 +283,7 @@ func TestI16_DetachedDepthsLeaveTheTrunkAlone(t *testing.T) {
 	})
 }
 
-// The gradient is that of the objective of SEMANTICS §1.4 and §5.6, put together here from recorded sums and from counts
+// The gradient is that of the objective, put together here from recorded sums and from counts
 // by arithmetic on lengths: finite differences along a random direction of all weights.
 func TestI19_GradientOfTheObjective(t *testing.T) {
 	property.Check(t, 25, func(t *rapid.T) {

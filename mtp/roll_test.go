@@ -171,7 +171,7 @@ func TestI3_I4_I5_DepthsSeeTheSameOnEveryLayout(t *testing.T) {
 }
 
 // One boolean all-gather a masked depth under sequence parallelism and none without; over context parallelism one
-// message each way over every link and rolled tensor (SEMANTICS §2.2, §3.5).
+// message each way over every link and rolled tensor.
 func TestI4_MessagesOfADepth(t *testing.T) {
 	property.Check(t, 150, func(t *rapid.T) {
 		d := drawSet(t)
@@ -206,7 +206,7 @@ func TestI4_MessagesOfADepth(t *testing.T) {
 	})
 }
 
-// EXAMPLES A2, A3 and A5 with their own numbers, through a depth's roll.
+// A2, A3 and A5 of docs/examples.md with their own numbers, through a depth's roll.
 func TestPublicBugs(t *testing.T) {
 	validSets := func(d set, n int) [][]int {
 		sets := make([][]int, n)

@@ -8,7 +8,7 @@ import (
 
 // Shapes of this file: B rows of S whole positions; a rank holds L slots of every row, slot (b, i) at index b*L+i.
 // A row is one document, or several packed behind each other. A document has a logical end, where its data ends, and
-// a physical one, where its place ends (SEMANTICS §2.4).
+// a physical one, where its place ends.
 
 // Doc is one document of a row.
 type Doc struct {
@@ -244,7 +244,7 @@ func (f *Frame) eachSeg(do func(b int, g seg)) {
 }
 
 // Roll is out[slot] = x[the next position of the document], and fill where that is at or beyond the document's
-// logical end (SEMANTICS §2.4). x is [B, L, n] and is not changed. next.Front is what the neighbour behind the front
+// logical end. x is [B, L, n] and is not changed. next.Front is what the neighbour behind the front
 // chunk sent (rank r+1's front edges), next.Back what the one behind the back chunk sent (rank r−1's back edges).
 func Roll[V any](f *Frame, x []V, n int, fill V, next Edges[V]) []V {
 	if len(x) != f.B*f.L*n {

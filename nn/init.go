@@ -25,7 +25,7 @@ func Normal(std float64) Init { return Init{Std: std} }
 func ScaledNormal(std float64, layers int) Init { return Init{Std: std / math.Sqrt(2*float64(layers))} }
 
 // Fill writes the initial value of every element of a shard. Each value is a pure function of (seed, name, index in
-// the whole parameter), so that no layout, rank or restart enters it (SEMANTICS D13).
+// the whole parameter), so that no layout, rank or restart enters it.
 func Fill[T tensor.Float](p *Param[T], seed uint64) {
 	if p.Init.One {
 		for i := range p.Data {

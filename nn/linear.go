@@ -36,7 +36,7 @@ func (w Weights[T]) WeightGrad(dy, x tensor.Mat[T]) {
 	kernel.Gemm(kernel.TN, w.Out, w.In, dy.Rows, dy.Data, dy.Cols, x.Data, x.Cols, w.G, w.In, true)
 }
 
-// ColumnLinear is a linear map whose output features are cut over the tensor-parallel group (SEMANTICS §7). The
+// ColumnLinear is a linear map whose output features are cut over the tensor-parallel group. The
 // input is whole on every rank without sequence parallelism and gathered with it.
 type ColumnLinear[T tensor.Float] struct{ Weights[T] }
 

@@ -23,7 +23,7 @@ type Spec struct {
 	Expert bool
 	Init   Init
 	Group  string // norm group: "" or "mtp"
-	Uses   int    // uses whose gradients accumulate apart and are added in a fixed order (SEMANTICS D14); 0 means 1
+	Uses   int    // uses whose gradients accumulate apart and are added in a fixed order; 0 means 1
 }
 
 // Param is one parameter of a rank: its shard of the weights, of the gradient, and what the optimizer must know.

@@ -8,7 +8,7 @@ import (
 	"phalanx/tensor"
 )
 
-// RollSlots is one roll of a [B, L, n] tensor of all slots of this context-parallel rank, fill 0 (SEMANTICS §2). With
+// RollSlots is one roll of a [B, L, n] tensor of all slots of this context-parallel rank, fill 0. With
 // more ranks it exchanges chunk edges with its two neighbours: r → r−1 the front chunks' first elements, r → r+1 the
 // back chunks', all rows and documents in one message each way. Nil of nil, without a message.
 func RollSlots[T tensor.Float, V tensor.Number](c *Ctx[T], x []V, n int, tag Tag) []V {
@@ -64,7 +64,7 @@ func exchangeEdges[T tensor.Float, V tensor.Number](c *Ctx[T], own Edges[V], tag
 }
 
 // RollValidity is one roll of the validity of all slots: what leaves a document is not valid. A tensor-parallel shard
-// is a programmer error: its end is not the end of the sequence; gather, roll, cut again (SEMANTICS §3.5).
+// is a programmer error: its end is not the end of the sequence; gather, roll, cut again.
 func RollValidity[T tensor.Float](c *Ctx[T], v *Validity) *Validity {
 	v.checkWhole()
 	rolled := RollSlots(c, bits(v.Valid), 1, TagRollPaddingMask)

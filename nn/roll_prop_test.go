@@ -72,7 +72,7 @@ func (m traffic) of(tag nn.Tag) func(messages.Header, []byte) {
 	}
 }
 
-// neighbours is what SEMANTICS §2.2 allows: one message each way over every link, with all rows and documents.
+// neighbours is what may be sent: one message each way over every link, with all rows and documents.
 func neighbours(cp, messages, bytes int) traffic {
 	m := traffic{}
 	for r := range uint16(cp - 1) {
@@ -129,7 +129,7 @@ func TestI1_I2_RollsOverRanksAreOneGather(t *testing.T) {
 	})
 }
 
-// The worked examples of SEMANTICS §2.2 and §2.4, as they stand there.
+// Worked examples of rolls over zigzag ranks and packed documents.
 func TestI1_WorkedExamples(t *testing.T) {
 	for _, c := range []struct {
 		docs        nn.Docs
@@ -203,7 +203,7 @@ func TestI5_MasksOverRanks(t *testing.T) {
 	})
 }
 
-// A frame holds every position once, in the place SEMANTICS §2.2 and §2.4 say, and its runs are what attention may take
+// A frame holds every position once, in the place that the zigzag layout gives it, and its runs are what attention may take
 // for successive positions.
 func TestI21_Frames(t *testing.T) {
 	property.Check(t, 400, func(t *rapid.T) {

@@ -3,7 +3,7 @@ package nn
 import "fmt"
 
 // Shapes of this file: every tensor is [B, S], batch first, element (b, s) at index b*S+s.
-// What is aligned with what is SEMANTICS §0: ids, positions and padding talk about the input token x[s];
+// What is aligned with what: ids, positions and padding talk about the input token x[s];
 // labels and the loss mask talk about the label y[s] = x[s+1].
 
 // Layout says how a sequence tensor is cut over ranks. It travels with the tensor and is never inferred from a
@@ -108,7 +108,7 @@ func JoinPadMask(shards [][]bool, b, sLocal int) *PadMask {
 }
 
 // LossMask says which labels count, label-aligned. Weights are 0 or 1. AllOnes says explicitly that every label
-// counts, and Weight is then nil. There is no nil LossMask where labels are (SEMANTICS §15 D10).
+// counts, and Weight is then nil. There is no nil LossMask where labels are.
 type LossMask struct {
 	B, S    int
 	AllOnes bool

@@ -48,7 +48,7 @@ func depth(p *nn.PadMask, n int) *nn.PadMask {
 	return v.PadMask()
 }
 
-func TestWorkedExample(t *testing.T) { // SEMANTICS §0
+func TestWorkedExample(t *testing.T) { // ids 11 to 14, two depths
 	ids, labels := []int32{11, 12, 13, 14}, []int32{12, 13, 14, 15}
 	loss := &nn.LossMask{B: 1, S: 4, AllOnes: true}
 	ids, labels, loss = nn.RollWhole(frame(1, 4), ids), nn.RollWhole(frame(1, 4), labels), loss.RollWhole(frame(1, 4))
@@ -64,7 +64,7 @@ func TestWorkedExample(t *testing.T) { // SEMANTICS §0
 	require.EqualValues(t, 2, loss.Count())
 }
 
-func TestArtificialEndIsPadding(t *testing.T) { // EXAMPLES A2
+func TestArtificialEndIsPadding(t *testing.T) { // docs/examples.md, A2
 	p := &nn.PadMask{B: 2, S: 8, Pad: padOf([]int{5, 0}, 8, 0)}
 	want := [][]int{{0, 1, 2, 3}, {0, 1, 2}, {0, 1}}
 	for k, row0 := range want {
@@ -74,7 +74,7 @@ func TestArtificialEndIsPadding(t *testing.T) { // EXAMPLES A2
 	}
 }
 
-func TestShardsAreGatheredBeforeRolling(t *testing.T) { // EXAMPLES A3
+func TestShardsAreGatheredBeforeRolling(t *testing.T) { // docs/examples.md, A3
 	full := &nn.PadMask{B: 1, S: 8, Pad: padOf([]int{7}, 8, 0)}
 	for _, tp := range []int{1, 2, 4} {
 		shards := make([][]bool, tp)

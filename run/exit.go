@@ -14,7 +14,7 @@ import (
 	"phalanx/model"
 )
 
-// Exit codes of the program (SCENARIO §1).
+// Exit codes of the program.
 const (
 	ExitHeld        = 0   // everything held
 	ExitFailed      = 1   // the run failed

@@ -30,7 +30,7 @@ var balancingKinds = [3]struct{ config, figure string }{
 }
 
 // step is one step's figures. LM loss is Σ/Σ over the step; mtp_k loss is the mean over microbatches of masked means,
-// or Σ/Σ with per-token loss (SCENARIO §1).
+// or Σ/Σ with per-token loss.
 func (f *figures) step(e messages.StepReport) (StepFigures, Timing) {
 	m := &f.s.Model
 	f.samples += e.Sums.Samples

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Report is the outcome of one scenario. Its JSON is a contract (SCENARIO §1).
+// Report is the outcome of one scenario. Its JSON is a contract.
 type Report struct {
 	Name              string           `json:"name"`
 	Verdict           string           `json:"verdict"` // pass | fail

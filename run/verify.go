@@ -38,7 +38,7 @@ type VerifyResult struct {
 	Report     *Report
 }
 
-// MarshalJSON writes the contract's object (SCENARIO §1).
+// MarshalJSON writes the contract's object.
 func (r *VerifyResult) MarshalJSON() ([]byte, error) {
 	worst := map[string]any{}
 	for _, q := range r.Quantities {

@@ -13,7 +13,7 @@ import (
 	"phalanx/telemetry"
 )
 
-// at is the instant of SCENARIO §1's line.
+// at is the instant of the documented line.
 func at() time.Time { return time.Date(2026, 11, 29, 23, 1, 2, 123456000, time.UTC) }
 
 func newConsole(interval int) (*telemetry.Console, *bytes.Buffer) {

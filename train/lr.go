@@ -9,7 +9,7 @@ import (
 	"phalanx/tensor/kernel"
 )
 
-// LR is the learning rate of a run as a function of the step (SEMANTICS §11.4).
+// LR is the learning rate of a run as a function of the step.
 type LR struct {
 	max, min, init float64
 	warmup, end    int

@@ -47,7 +47,7 @@ func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut m
 }
 
 // GradNorms is the Euclidean norm of each norm group's gradient, every parameter counted once: one partial sum per
-// parameter, shards added in rank order, parameters added in name order (SEMANTICS D14). Experts of other ranks are
+// parameter, shards added in rank order, parameters added in name order. Experts of other ranks are
 // counted by those.
 func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mutation.Set) map[string]float64 {
 	specs := p.All()
@@ -73,7 +73,7 @@ func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mut
 	return norms
 }
 
-// Adam is AdamW with decoupled decay over all parameters of a rank (SEMANTICS §11.3).
+// Adam is AdamW with decoupled decay over all parameters of a rank.
 type Adam[T tensor.Float] struct {
 	cfg    config.Optimizer
 	params []*nn.Param[T]

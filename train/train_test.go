@@ -11,7 +11,7 @@ import (
 	"phalanx/train"
 )
 
-// SEMANTICS §11.4: warm-up 10, end 110, maximum 1, minimum .1.
+// Warm-up 10, end 110, maximum 1, minimum .1.
 func TestCosine(t *testing.T) {
 	lr := train.NewLR(config.Optimizer{LR: 1, MinLR: 0.1}, config.Scheduler{LRDecayStyle: "cosine", LRWarmupIters: 10, LRDecayIters: 110}, 200)
 	for step, want := range map[int]float64{0: 0, 5: 0.5, 10: 1, 60: 0.55, 110: 0.1, 150: 0.1} {
@@ -45,7 +45,7 @@ func params(t *testing.T) *nn.Params[float64] {
 	return p
 }
 
-// SEMANTICS §11.3: p = 1, g = .5, lr = .1, wd = .1, step 1: p = 1 − .1·(1 + .1) = .89; no decay on vectors.
+// By hand: p = 1, g = .5, lr = .1, wd = .1, step 1: p = 1 − .1·(1 + .1) = .89; no decay on vectors.
 func TestAdamWFirstStep(t *testing.T) {
 	p := params(t)
 	for _, q := range p.List {

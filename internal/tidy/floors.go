@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// floors is HOUSE §1: the floor of every top folder. A package imports lower floors, its own parents and children.
+// floors is the floor of every top folder. A package imports lower floors, its own parents and children.
 var floors = map[string]int{
 	"cmd":    8,
 	"run":    7,
@@ -58,14 +58,11 @@ var beside = []struct{ folder, target, reason string }{
 	{"config", "mesh", "the sizes that a scenario states are mesh.Sizes, and mesh knows no scenario"},
 }
 
-// held imports every dependency on purpose: it keeps the module graph complete while rooms are being built.
-const held = "internal/hold"
-
 // Imports checks every import of a file.
 func Imports(f *File) []Problem {
 	var out []Problem
 	if _, known := floorOf(f.Folder); !known && !within(f.Folder, "internal") {
-		out = append(out, Problem{Where: f.Folder, Text: "has no floor; expected a folder of HOUSE §1, or a new line in tidy's table with a reason"})
+		out = append(out, Problem{Where: f.Folder, Text: "has no floor; expected a folder of the table, or a new line in tidy's table with a reason"})
 	}
 	for _, spec := range f.tree.Imports {
 		name, err := strconv.Unquote(spec.Path.Value)
@@ -131,9 +128,6 @@ func internalFault(folder, target string) string {
 
 // foreignFault judges an import from outside the module.
 func foreignFault(f *File, name string) string {
-	if f.Folder == held {
-		return ""
-	}
 	for _, l := range libraries {
 		if strings.HasPrefix(name, l.prefix) && !l.mayImport(f) {
 			return "only " + strings.Join(l.code, ", ") + " may"

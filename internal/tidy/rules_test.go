@@ -50,7 +50,6 @@ func TestImports(t *testing.T) {
 		{"run/run_test.go", "github.com/nats-io/nats.go", "only transport/natslink may"},
 		{"run/run.go", "github.com/asynkron/protoactor-go/actor", "only actors may"},
 		{"run/run.go", "github.com/spf13/cobra", "only cmd may"},
-		{"internal/hold/hold.go", "github.com/spf13/cobra", ""},
 		{"nn/nn.go", "go.uber.org/zap", "no logger below floor 4"},
 		{"run/run.go", "go.uber.org/zap", ""},
 		{"nn/nn.go", "time", "no clock below floor 4"},

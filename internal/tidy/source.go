@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Hard limits of HOUSE §4. The usual ones, 300 and 40, are for people to keep.
+// Hard limits. The usual ones, 300 and 40, are for people to keep.
 const (
 	FileLinesMax = 600
 	FuncLinesMax = 70

@@ -37,7 +37,7 @@ func TestMessageLargerThanTheWindow(t *testing.T) {
 }
 
 // TestExactlyOneMebibyte is a tensor of 262144 float32 at an external server with the default max_payload of 1 MiB,
-// which counts headers (EXAMPLES J6), and the small messages behind it.
+// which counts headers, and the small messages behind it.
 func TestExactlyOneMebibyte(t *testing.T) {
 	s := external(t, nil)
 	for _, piece := range []int{0, 1 << 20, 4 << 20} {
@@ -78,7 +78,7 @@ func TestPiecesShrinkToTheServer(t *testing.T) {
 	require.ErrorContains(t, err, "expected at least 4096: raise max_payload of the server")
 }
 
-// TestSlowReceiver is EXAMPLES J5: 70 messages of 1 MiB to an owner that takes none of them. The sender is never
+// TestSlowReceiver sends 70 messages of 1 MiB to an owner that takes none of them. The sender is never
 // blocked, the receiver gets a window and at most one message more, and nothing is lost once the owner moves.
 func TestSlowReceiver(t *testing.T) {
 	const count, window = 70, 16

@@ -2,7 +2,7 @@ package trial
 
 import "phalanx/nn"
 
-// What follows is arithmetic on lengths, written from SEMANTICS §2 without any of package nn's code: tests compare
+// What follows is arithmetic on lengths, written without any of package nn's code: tests compare
 // package nn with it.
 
 // Place is where a position of a row stands.

@@ -12,7 +12,7 @@ import (
 	"phalanx/nn"
 )
 
-// The arithmetic that tests rely on, against the worked examples of SEMANTICS §2.
+// The arithmetic that tests rely on, against worked examples.
 func TestWorkedExamples(t *testing.T) {
 	src, l := Slots(nil, 1, 8, 2, 1)
 	require.Equal(t, 4, l)
