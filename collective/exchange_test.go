@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"phalanx/internal/inproc/property"
 	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/tensor"
@@ -78,7 +79,7 @@ func (p parts) run(c nn.Comm, a mesh.Axis, s nn.Site) {
 // Random parts between reductions, several programs and axes, any order of delivery: every part arrives whole, in its
 // place, once. A member that gets nothing runs ahead, so that its messages come early elsewhere.
 func TestExchangesAgainstOracle(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, 200, func(t *rapid.T) {
 		s := mesh.Sizes{TP: rapid.IntRange(1, 2).Draw(t, "tp"), CP: rapid.IntRange(1, 5).Draw(t, "cp"), DP: 1, PP: 1}
 		type act struct {
 			parts *parts
