@@ -12,16 +12,31 @@ func fma32(a, b, c float32) float32 {
 	p, z := float64(a)*float64(b), float64(c)
 	s := p + z
 	u := math.Float64bits(s)
-	const (
-		sign   = 1 << 63
-		low    = 1<<29 - 1          // bits that float32 does not have
-		half   = 1 << 28            // the middle between two neighbours
-		normal = (1023 - 126) << 52 // 2^-126, the smallest normal float32
-	)
-	if u&low != half && u&^sign >= normal {
+	if u&fmaLow != fmaHalf && u&^fmaSign >= fmaNormal {
 		return float32(s)
 	}
 	return float32(roundToOdd(p, z, s))
+}
+
+const (
+	fmaSign   = 1 << 63
+	fmaLow    = 1<<29 - 1          // bits that float32 does not have
+	fmaHalf   = 1 << 28            // the middle between two neighbours
+	fmaNormal = (1023 - 126) << 52 // 2^-126, the smallest normal float32
+	fmaHigh   = (1023 + 127) << 52 // 2^127, from which a float32 may round to infinity
+)
+
+// fmaRow is acc[j] = fma32(x, row[j], acc[j]) on float32 values held as float64. In the middle of the range it rounds
+// to float32 in integers, because Go's conversions wait for each other.
+func fmaRow(acc *[16]float64, x float64, row *[16]float64) {
+	for j, y := range row {
+		u := math.Float64bits(x*y + acc[j])
+		if u&fmaLow == fmaHalf || u&^fmaSign-fmaNormal >= fmaHigh-fmaNormal {
+			acc[j] = float64(fma32(float32(x), float32(y), float32(acc[j])))
+			continue
+		}
+		acc[j] = math.Float64frombits((u + fmaHalf) &^ fmaLow)
+	}
 }
 
 // roundToOdd is the exact p + z, of which s is the nearest float64, rounded to odd: when s is inexact, the one of the

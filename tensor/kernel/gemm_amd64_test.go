@@ -12,10 +12,10 @@ import (
 // TestTileOffsets holds the struct to the offsets in asm/gemm/tile.go.
 func TestTileOffsets(t *testing.T) {
 	var x tile[float32]
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80}, []uintptr{
+	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96}, []uintptr{
 		unsafe.Offsetof(x.a), unsafe.Offsetof(x.b), unsafe.Offsetof(x.c), unsafe.Offsetof(x.next),
 		unsafe.Offsetof(x.lda), unsafe.Offsetof(x.ldb), unsafe.Offsetof(x.ldc),
-		unsafe.Offsetof(x.k), unsafe.Offsetof(x.rows), unsafe.Offsetof(x.cols), unsafe.Offsetof(x.load),
+		unsafe.Offsetof(x.k), unsafe.Offsetof(x.rows), unsafe.Offsetof(x.cols), unsafe.Offsetof(x.load), unsafe.Offsetof(x.far), unsafe.Offsetof(x.farEnd),
 	})
 }
 
@@ -34,50 +34,55 @@ func newPackCase(r *rand.Rand, rows, cols int) packCase {
 	return c
 }
 
-// packed is what f leaves in room for rows of ldd, each width wide, and the guards behind.
-func packed(f func(dst []float32), rows, ldd, width int) []float32 {
-	dst := slices.Repeat([]float32{guard}, matLen(rows, width, ldd)+guardsMin)
-	f(dst[:len(dst)-guardsMin])
+// packed is what f leaves in room for n elements, and the guards behind.
+func packed(f func(dst []float32), n int) []float32 {
+	dst := slices.Repeat([]float32{guard}, n+guardsMin)
+	f(dst[:n])
 	return dst
 }
+
+// assemblyEngines are those this CPU has.
+func assemblyEngines() []*engine[float32] { return engines32[AVX2 : max(Best(), AVX2)+1] }
 
 // TestPackingIsThePortablePacking: assembly copies and transposes like the Go functions, and writes not one element more.
 func TestPackingIsThePortablePacking(t *testing.T) {
 	r := newRand(5)
-	for _, e := range []*engine[float32]{&avx2Engine, &avx512Engine} {
-		if e == &avx512Engine && Best() < AVX512 {
-			continue
-		}
+	for _, e := range assemblyEngines() {
 		for range 400 {
-			width := []int{e.aWidth, e.nr}[r.IntN(2)]
-			ldd, cols := width+r.IntN(3), 1+r.IntN(width)
+			cols := 1 + r.IntN(e.nr)
 			c := newPackCase(r, 1+r.IntN(40), cols)
 			require.Equal(t,
-				packed(func(dst []float32) { copyRows(dst, ldd, width, c.src, c.lds, c.rows, cols) }, c.rows, ldd, width),
-				packed(func(dst []float32) { e.copyRows(dst, ldd, width, c.src, c.lds, c.rows, cols) }, c.rows, ldd, width),
-				"copy %d×%d to width %d", c.rows, cols, width)
-			ldd, cols = e.nr+r.IntN(3), 1+r.IntN(e.nr)
+				packed(func(dst []float32) { panel[float32](e.nr)(dst, c.src, c.lds, c.rows, cols) }, c.rows*e.nr),
+				packed(func(dst []float32) { e.panel(dst, c.src, c.lds, c.rows, cols) }, c.rows*e.nr),
+				"panel of %d×%d", c.rows, cols)
+			ldd := e.nr + r.IntN(3)
 			c = newPackCase(r, cols, 1+r.IntN(300))
 			require.Equal(t,
-				packed(func(dst []float32) { transpose(dst, ldd, e.nr, c.src, c.lds, c.cols, cols) }, c.cols, ldd, e.nr),
-				packed(func(dst []float32) { e.transpose(dst, ldd, e.nr, c.src, c.lds, c.cols, cols) }, c.cols, ldd, e.nr),
+				packed(func(dst []float32) { transpose(dst, ldd, c.src, c.lds, c.cols, cols) }, c.cols*ldd),
+				packed(func(dst []float32) { e.transpose(dst, ldd, c.src, c.lds, c.cols, cols) }, c.cols*ldd),
 				"transpose %d×%d", c.rows, c.cols)
 		}
 	}
 }
 
-// TestPackedStripsMayOverlap: a strip of A has a stride below the width that is written; rows are written in order.
-func TestPackedStripsMayOverlap(t *testing.T) {
+// TestGroupsArePackedStrips: strip s of a group has columns s·mr … of the source, a vector for each row, filled
+// up with zeros.
+func TestGroupsArePackedStrips(t *testing.T) {
 	r := newRand(6)
-	for p := AVX2; p <= Best(); p++ {
-		e := engines32[p]
-		for rows := 1; rows <= e.mr; rows++ {
-			c := newPackCase(r, 9, rows)
-			dst := make([]float32, 9*e.mr+e.aWidth)
-			e.copyRows(dst, e.mr, e.aWidth, c.src, c.lds, c.rows, rows)
-			for k := range 9 {
-				require.Equal(t, c.src[k*c.lds:k*c.lds+rows], dst[k*e.mr:k*e.mr+rows], "%d rows on %s", rows, p)
+	for _, e := range assemblyEngines() {
+		for range 200 {
+			strips, cols, rows := 1+r.IntN(e.strips), 1+r.IntN(e.mr), 1+r.IntN(40)
+			c := newPackCase(r, rows, (strips-1)*e.mr+cols)
+			distance := rows * e.aStep
+			want := make([]float32, strips*distance)
+			for k := range rows {
+				for i, x := range c.src[k*c.lds : k*c.lds+c.cols] {
+					want[i/e.mr*distance+k*e.aStep+i%e.mr] = x
+				}
 			}
+			got := packed(func(dst []float32) { e.group(dst, distance, c.src, c.lds, rows, strips, cols) }, len(want))
+			require.Equal(t, want, got[:len(want)])
+			require.Equal(t, slices.Repeat([]float32{guard}, guardsMin), got[len(want):])
 		}
 	}
 }

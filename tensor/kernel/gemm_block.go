@@ -1,10 +1,14 @@
 package kernel
 
-import "phalanx/tensor"
+import (
+	"unsafe"
 
-// Blocks of a product. Columns are cut into blocks of up to nc, k into blocks of up to kc. For each, B is packed to
-// panels [k, nr] that stay in the second-level cache, then strips of up to mr rows of A pass over all panels, a strip
-// staying in the first-level cache. Blocks of k ascend and continue on C, so that cutting changes no bit.
+	"phalanx/tensor"
+)
+
+// Blocks of a product. Columns are cut into blocks, k into blocks of up to kc. For each, B is packed to panels [k, nr]
+// that stay in the second-level cache, then strips of up to mr rows of A pass over all panels, a strip staying in the
+// first-level cache. Blocks of k ascend and continue on C, so that no cut changes a bit.
 
 // block is columns [j0, j1) and steps [k0, k1) of a product, with the panels of B.
 type block[T tensor.Float] struct {
@@ -13,31 +17,45 @@ type block[T tensor.Float] struct {
 	p              *product[T]
 	j0, j1, k0, k1 int
 	direct         bool // full panels of B are read where they are
+	packedTo       int  // rows of A up to here are packed (TN)
+	ahead          walk // what will be packed next, to prefetch
+	aheadC         walk // C for the next strip, to prefetch
+	bFrom          int  // strips from this row on fetch B for the next block
 }
 
 // run computes p.
 func (e *engine[T]) run(s *scratch[T], p *product[T]) {
-	kc := evenBlock(p.k, e.kc, 8)
-	nc := evenBlock(p.n, e.blockColumns(p.m, kc), e.nr)
+	limit := e.kc
+	if p.tr == TN {
+		limit = e.kcTN
+	}
+	d := block[T]{e: e, s: s, p: p, direct: e.readsB(p)}
+	kc := evenBlock(p.k, limit, 8)
+	nc := max(e.panels/kc/e.nr, 1) * e.nr
+	if p.m <= e.nearRows && !d.direct {
+		nc = e.nr
+	}
+	nc = evenBlock(p.n, nc, e.nr)
 	s.b = grown(s.b, kc*roundUp(min(nc, p.n), e.nr))
-	s.a = grown(s.a, (kc+2*stripPad)*roundUp(e.mr, 16))
-	d := block[T]{e: e, s: s, p: p, direct: p.tr != NT && p.m <= e.direct}
+	s.a = grown(s.a, max(e.strips*kc*e.aStep, e.mr*(kc+2*stripGap)))
 	for d.j0 = 0; d.j0 < p.n; d.j0 = d.j1 {
 		d.j1 = min(d.j0+nc, p.n)
 		for d.k0 = 0; d.k0 < p.k; d.k0 = d.k1 {
 			d.k1 = min(d.k0+kc, p.k)
-			d.pack()
+			d.packB()
 			d.strips()
 		}
 	}
 }
 
-// blockColumns is the most columns of a block. With few rows a panel is used right after packing, while it is near.
-func (e *engine[T]) blockColumns(m, kc int) int {
-	if m <= 2*e.mr {
-		return e.nr
+// readsB reports whether full panels of B are read where they are. With few rows packing costs more than the slower
+// loads; with some more it still does if no load crosses a line and the rows of B do not all share a cache set.
+func (e *engine[T]) readsB(p *product[T]) bool {
+	if e.packA || p.tr == NT {
+		return false
 	}
-	return max(e.panels/kc/e.nr, 1) * e.nr
+	aligned := uintptr(unsafe.Pointer(&p.b[0]))%lineBytes == 0 && p.ldb%16 == 0
+	return p.m <= 2*e.mr || p.m <= 8*e.mr && aligned && p.ldb%1024 != 0
 }
 
 // evenBlock cuts total into the fewest equal blocks of up to limit, rounded up to a multiple of unit.
@@ -48,8 +66,11 @@ func evenBlock(total, limit, unit int) int {
 
 func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
 
-// pack fills the panels of the block.
-func (d *block[T]) pack() {
+// count is the number of panels of the block.
+func (d *block[T]) count() int { return (d.j1 - d.j0 + d.e.nr - 1) / d.e.nr }
+
+// packB fills the panels of the block.
+func (d *block[T]) packB() {
 	e, p, kc := d.e, d.p, d.k1-d.k0
 	for j := d.j0; j < d.j1; j += e.nr {
 		cols := min(e.nr, d.j1-j)
@@ -58,40 +79,27 @@ func (d *block[T]) pack() {
 		}
 		panel := d.s.b[(j-d.j0)*kc:]
 		if p.tr == NT {
-			e.transpose(panel, e.nr, e.nr, p.b[j*p.ldb+d.k0:], p.ldb, kc, cols)
+			e.transpose(panel, e.nr, p.b[j*p.ldb+d.k0:], p.ldb, kc, cols)
 		} else {
-			e.copyRows(panel, e.nr, e.nr, p.b[d.k0*p.ldb+j:], p.ldb, kc, cols)
+			e.panel(panel, p.b[d.k0*p.ldb+j:], p.ldb, kc, cols)
 		}
 	}
 }
 
 // strips passes all rows over the panels.
 func (d *block[T]) strips() {
-	e, p, t := d.e, d.p, &d.s.tile
+	p, t := d.p, &d.s.tile
 	t.k, t.ldc, t.load = d.k1-d.k0, p.ldc, 0
+	d.packedTo, d.ahead, d.aheadC = 0, walk{}, walk{}
 	if p.accumulate || d.k0 > 0 {
 		t.load = 1
 	}
+	d.bFrom = d.rowForB()
 	for i := 0; i < p.m; i += t.rows {
-		t.rows = stripRows(p.m-i, e.mr)
-		if d.placeA(i) {
-			d.sweep(i, e.colTile)
-		} else {
-			d.sweep(i, e.rowTile)
-		}
+		f := d.placeA(i)
+		d.lookAhead(i)
+		d.sweep(i, f)
 	}
-}
-
-// stripRows is the height of the next strip: mr, or the rest in one or two even strips, because a strip of one or two
-// rows takes as long as one of four.
-func stripRows(rest, mr int) int {
-	switch {
-	case rest <= mr:
-		return rest
-	case rest < 2*mr:
-		return (rest + 1) / 2
-	}
-	return mr
 }
 
 // sweep computes the strip of rows from i on, panel by panel.
@@ -113,44 +121,7 @@ func (d *block[T]) sweep(i int, f func(*tile[T])) {
 		default:
 			t.next = at(t.c, 0)
 		}
+		d.takeAhead()
 		f(t)
 	}
 }
-
-// stripPad keeps the rows of a copied strip off each other's cache sets, in elements.
-const stripPad = 16
-
-// placeA points the tile to rows [i, i+rows) of A for the block's k, packing them when that pays, and reports whether
-// they are k-major.
-func (d *block[T]) placeA(i int) bool {
-	e, p, t, a := d.e, d.p, &d.s.tile, d.s.a
-	panels := (d.j1 - d.j0 + e.nr - 1) / e.nr
-	if p.tr == TN {
-		src := p.a[d.k0*p.lda+i:]
-		if e.packA || panels >= 4 {
-			e.copyRows(a, e.mr, e.aWidth, src, p.lda, t.k, t.rows)
-			t.a, t.lda = &a[0], e.mr
-		} else {
-			t.a, t.lda = &src[0], p.lda
-		}
-		return true
-	}
-	src := p.a[i*p.lda+d.k0:]
-	switch {
-	case e.packA:
-		e.transpose(a, e.mr, e.mr, src, p.lda, t.k, t.rows)
-		t.a, t.lda = &a[0], e.mr
-		return true
-	case panels >= 4 && sameSets(p.lda):
-		t.a, t.lda = &a[0], roundUp(t.k, stripPad)+stripPad
-		for r := range t.rows {
-			copy(a[r*t.lda:], src[r*p.lda:r*p.lda+t.k])
-		}
-	default:
-		t.a, t.lda = &src[0], p.lda
-	}
-	return false
-}
-
-// sameSets reports whether rows lda apart fall on the same few sets of a first-level cache (64 lines of 64 bytes).
-func sameSets(lda int) bool { return lda%1024 == 0 }

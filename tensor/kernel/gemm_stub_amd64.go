@@ -9,20 +9,20 @@ package kernel
 //go:noescape
 func tileRowAVX2(t *byte)
 
-// tileKAVX2 computes the tile (*tile[float32])(t): rows 1..6, cols 1..16.
+// tileColAVX2 computes the tile (*tile[float32])(t): rows 1..6, cols 1..16.
 //
 //go:noescape
-func tileKAVX2(t *byte)
+func tileColAVX2(t *byte)
 
-// packRows1AVX2 copies rows × cols values, cols 1..8, and fills up each row with zeros.
+// packRowsAVX2 copies rows × cols values, cols 1..16, to rows of 16 filled up with zeros.
 //
 //go:noescape
-func packRows1AVX2(dst *float32, ldd int, src *float32, lds int, rows int, cols int)
+func packRowsAVX2(dst *float32, src *float32, lds int, rows int, cols int)
 
-// packRows2AVX2 copies rows × cols values, cols 1..16, and fills up each row with zeros.
+// packStripsAVX2 copies rows to strips of 6 columns that are distance apart; the last has cols columns.
 //
 //go:noescape
-func packRows2AVX2(dst *float32, ldd int, src *float32, lds int, rows int, cols int)
+func packStripsAVX2(dst *float32, distance int, src *float32, lds int, rows int, strips int, cols int)
 
 // peakAVX2 runs iters rounds of 12 independent FMAs of 8 lanes; iters ≥ 1.
 func peakAVX2(iters int)
@@ -32,20 +32,20 @@ func peakAVX2(iters int)
 //go:noescape
 func tileRowAVX512(t *byte)
 
-// tileKAVX512 computes the tile (*tile[float32])(t): rows 1..14, cols 1..32.
+// tileColAVX512 computes the tile (*tile[float32])(t): rows 1..14, cols 1..32.
 //
 //go:noescape
-func tileKAVX512(t *byte)
+func tileColAVX512(t *byte)
 
-// packRows1AVX512 copies rows × cols values, cols 1..16, and fills up each row with zeros.
+// packRowsAVX512 copies rows × cols values, cols 1..32, to rows of 32 filled up with zeros.
 //
 //go:noescape
-func packRows1AVX512(dst *float32, ldd int, src *float32, lds int, rows int, cols int)
+func packRowsAVX512(dst *float32, src *float32, lds int, rows int, cols int)
 
-// packRows2AVX512 copies rows × cols values, cols 1..32, and fills up each row with zeros.
+// packStripsAVX512 copies rows to strips of 14 columns that are distance apart; the last has cols columns.
 //
 //go:noescape
-func packRows2AVX512(dst *float32, ldd int, src *float32, lds int, rows int, cols int)
+func packStripsAVX512(dst *float32, distance int, src *float32, lds int, rows int, strips int, cols int)
 
 // peakAVX512 runs iters rounds of 12 independent FMAs of 16 lanes; iters ≥ 1.
 func peakAVX512(iters int)

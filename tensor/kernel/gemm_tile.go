@@ -15,23 +15,32 @@ func rowC[T tensor.Float](t *tile[T], i int) []T {
 	return unsafe.Slice((*T)(p), t.cols)
 }
 
-// tile32 is the portable fp32 tile, up to 4×16.
+// tile32 is the portable fp32 tile, up to 4×16. The accumulators hold float32 values.
 func tile32(t *tile[float32]) {
 	const mr, nr = 4, 16
 	a, b := unsafe.Slice(t.a, t.k*mr), unsafe.Slice(t.b, t.k*nr)
-	for i := range t.rows {
-		c := rowC(t, i)
-		var acc [nr]float32
-		if t.load != 0 {
-			copy(acc[:], c)
-		}
-		for k := range t.k {
-			x, row := a[k*mr+i], (*[nr]float32)(b[k*nr:])
-			for j, y := range row {
-				acc[j] = fma32(x, y, acc[j])
+	var acc [mr][nr]float64
+	if t.load != 0 {
+		for i := range t.rows {
+			for j, x := range rowC(t, i) {
+				acc[i][j] = float64(x)
 			}
 		}
-		copy(c, acc[:])
+	}
+	for k := range t.k {
+		var row [nr]float64
+		for j, y := range b[k*nr : k*nr+nr] {
+			row[j] = float64(y)
+		}
+		for i, x := range a[k*mr : k*mr+t.rows] {
+			fmaRow(&acc[i], float64(x), &row)
+		}
+	}
+	for i := range t.rows {
+		c := rowC(t, i)
+		for j := range c {
+			c[j] = float32(acc[i][j])
+		}
 	}
 }
 
@@ -65,26 +74,40 @@ func tile64(t *tile[float64]) {
 	}
 }
 
-// copyRows copies rows × cols values to a panel of the given width and fills up its rows with zeros.
-func copyRows[T tensor.Float](dst []T, ldd, width int, src []T, lds, rows, cols int) {
-	for r := range rows {
-		to := dst[r*ldd : r*ldd+width]
-		copy(to, src[r*lds:r*lds+cols])
-		clear(to[cols:])
+// panel makes the function that copies rows × cols values to a panel of nr columns, filled up with zeros.
+func panel[T tensor.Float](nr int) func(dst, src []T, lds, rows, cols int) {
+	return func(dst, src []T, lds, rows, cols int) {
+		for r := range rows {
+			to := dst[r*nr : r*nr+nr]
+			clear(to[copy(to, src[r*lds:r*lds+cols]):])
+		}
 	}
 }
 
-// transpose writes dst[k·ldd+j] = src[j·lds+k] for j < cols and k < rows, and zeros for cols ≤ j < width.
-func transpose[T tensor.Float](dst []T, ldd, width int, src []T, lds, rows, cols int) {
-	for j := range width {
-		if j >= cols {
-			for k := range rows {
-				dst[k*ldd+j] = 0
-			}
-			continue
+// group makes the function that copies rows to strips of mr columns; the last strip has cols columns.
+func group[T tensor.Float](mr int) func(dst []T, distance int, src []T, lds, rows, strips, cols int) {
+	copyStrip := panel[T](mr)
+	return func(dst []T, distance int, src []T, lds, rows, strips, cols int) {
+		for s := range strips - 1 {
+			copyStrip(dst[s*distance:], src[s*mr:], lds, rows, mr)
 		}
+		copyStrip(dst[(strips-1)*distance:], src[(strips-1)*mr:], lds, rows, cols)
+	}
+}
+
+// transpose writes dst[k·ldd+j] = src[j·lds+k] for j < cols and k < rows, and zeros for cols ≤ j < ldd.
+func transpose[T tensor.Float](dst []T, ldd int, src []T, lds, rows, cols int) {
+	transposeFrom(dst, ldd, src, lds, rows, 0, cols)
+}
+
+// transposeFrom does the columns from j0 on.
+func transposeFrom[T tensor.Float](dst []T, ldd int, src []T, lds, rows, j0, cols int) {
+	for j := j0; j < cols; j++ {
 		for k, x := range src[j*lds : j*lds+rows] {
 			dst[k*ldd+j] = x
 		}
+	}
+	for k := range rows {
+		clear(dst[k*ldd+cols : (k+1)*ldd])
 	}
 }

@@ -33,8 +33,8 @@ func main() {
 	for _, s := range []isa{avx2, avx512} {
 		tileFunc(s, rowMajor)
 		tileFunc(s, kMajor)
-		packRowsFunc(s, 1)
-		packRowsFunc(s, 2)
+		packRowsFunc(s)
+		packStripsFunc(s)
 		peakFunc(s)
 	}
 	packTransFunc()

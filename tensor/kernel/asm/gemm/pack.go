@@ -8,37 +8,91 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// packRowsFunc writes the copy of rows rows of cols values (1..vecs·lanes) to a panel; the rest of each row of the
-// panel, up to vecs·lanes values, is filled with zeros. Strides in elements. Rows of the panel may overlap what is
-// filled up, because they are written in ascending order.
-func packRowsFunc(s isa, vecs int) {
-	TEXT(fmt.Sprintf("packRows%d%s", vecs, s.name), NOSPLIT, "func(dst *float32, ldd int, src *float32, lds, rows, cols int)")
-	Doc(fmt.Sprintf("packRows%d%s copies rows × cols values, cols 1..%d, and fills up each row with zeros.", vecs, s.name, vecs*s.lanes))
+// packRowsFunc writes the copy of rows rows of cols values (1..2·lanes) to a panel that is 2·lanes wide; the rest of
+// each row of the panel is filled with zeros. lds is the distance of the rows of src in elements.
+func packRowsFunc(s isa) {
+	TEXT("packRows"+s.name, NOSPLIT, "func(dst *float32, src *float32, lds, rows, cols int)")
+	Doc(fmt.Sprintf("packRows%s copies rows × cols values, cols 1..%d, to rows of %[2]d filled up with zeros.", s.name, 2*s.lanes))
 	Pragma("noescape")
-	dst, ldd, src, lds, n, cols, tmp := reg.RDI, reg.RDX, reg.RSI, reg.RBX, reg.RCX, reg.R8, reg.RAX
-	params(dst, ldd, src, lds, n, cols)
-	SHLQ(U8(2), ldd)
+	dst, src, lds, n, cols, tmp := reg.RDI, reg.RSI, reg.RBX, reg.RCX, reg.R8, reg.RAX
+	params(dst, src, lds, n, cols)
 	SHLQ(U8(2), lds)
-	masks := []reg.Register{reg.K1, reg.K2}
-	if s.lanes == 16 {
-		s.setMask(cols, tmp)
-	} else {
-		masks = []reg.Register{s.vec[14], s.vec[15]}
-		maskLanes(cols, tmp, s.vec[14], s.vec[15])
-	}
+	masks := s.packMasks(cols, tmp)
 	Label("loop")
-	for v := range vecs {
+	for v := range 2 {
 		s.maskedLoad(Mem{Base: src, Disp: 4 * s.lanes * v}, masks[v], s.vec[v])
 	}
-	for v := range vecs {
+	for v := range 2 {
 		VMOVUPS(s.vec[v], Mem{Base: dst, Disp: 4 * s.lanes * v})
 	}
 	ADDQ(lds, src)
-	ADDQ(ldd, dst)
+	ADDQ(U32(8*s.lanes), dst)
 	DECQ(n)
 	JNE(LabelRef("loop"))
 	VZEROUPPER()
 	RET()
+}
+
+// packMasks prepares the masks for cols columns and names them; AVX2 keeps them in its last two vectors.
+func (s isa) packMasks(cols, tmp reg.GPPhysical) []reg.Register {
+	if s.lanes == 16 {
+		s.setMask(cols, tmp)
+		return []reg.Register{reg.K1, reg.K2}
+	}
+	maskLanes(cols, tmp, s.vec[14], s.vec[15])
+	return []reg.Register{s.vec[14], s.vec[15]}
+}
+
+// packStripsFunc writes the copy of rows rows to strips strips side by side, row after row, so that each line of src
+// is read once: rows of a power-of-two length all fall on the same few sets of a cache and do not stay there. A strip
+// has s.rows columns and takes one vector for each row, filled up with zeros. The last strip has cols columns. distance
+// and lds in elements.
+func packStripsFunc(s isa) {
+	TEXT("packStrips"+s.name, NOSPLIT, "func(dst *float32, distance int, src *float32, lds, rows, strips, cols int)")
+	Doc(fmt.Sprintf("packStrips%s copies rows to strips of %d columns that are distance apart; the last has cols columns.", s.name, s.rows))
+	Pragma("noescape")
+	dst, distance, src, lds, n, strips, cols := reg.RDI, reg.RDX, reg.RSI, reg.RBX, reg.RCX, reg.R8, reg.R9
+	to, from, left := reg.R10, reg.R11, reg.R12
+	params(dst, distance, src, lds, n, strips, cols)
+	SHLQ(U8(2), distance)
+	SHLQ(U8(2), lds)
+	full, part := s.stripMasks(cols, to)
+	DECQ(strips)
+	Label("row")
+	MOVQ(dst, to)
+	MOVQ(src, from)
+	MOVQ(strips, left)
+	TESTQ(left, left)
+	JEQ(LabelRef("last"))
+	Label("strip")
+	s.maskedLoad(Mem{Base: from}, full, s.vec[0])
+	VMOVUPS(s.vec[0], Mem{Base: to})
+	ADDQ(U8(4*s.rows), from)
+	ADDQ(distance, to)
+	DECQ(left)
+	JNE(LabelRef("strip"))
+	Label("last")
+	s.maskedLoad(Mem{Base: from}, part, s.vec[0])
+	VMOVUPS(s.vec[0], Mem{Base: to})
+	ADDQ(lds, src)
+	ADDQ(U8(4*s.lanes), dst)
+	DECQ(n)
+	JNE(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
+// stripMasks prepares masks for a strip's s.rows columns and for cols columns.
+func (s isa) stripMasks(cols, tmp reg.GPPhysical) (full, part reg.Register) {
+	if s.lanes == 16 {
+		s.setMask(cols, tmp)
+		MOVL(U32(1<<s.rows-1), tmp.As32())
+		KMOVW(tmp.As32(), reg.K2)
+		return reg.K2, reg.K1
+	}
+	maskLanes(cols, tmp, s.vec[14], s.vec[15])
+	VMOVUPS(Mem{Base: tmp, Disp: 64 - 4*s.rows}, s.vec[15])
+	return s.vec[15], s.vec[14]
 }
 
 // packTransFunc writes the transposing copy of 8 rows into 8 columns of a panel, 8×8 blocks at a time:

@@ -9,42 +9,39 @@ import (
 )
 
 // order says how a tile walks A: rowMajor has k contiguous (NN, NT), kMajor has the rows contiguous (TN, packed).
-type order bool
+type order string
 
 const (
-	rowMajor order = false
-	kMajor   order = true
+	rowMajor order = "Row"
+	kMajor   order = "Col"
 )
-
-func (o order) String() string {
-	if o == kMajor {
-		return "K"
-	}
-	return "Row"
-}
 
 // Byte offsets of the fields of kernel.tile; a test there holds them to the struct.
 const (
 	offA, offB, offC, offNext          = 0, 8, 16, 24
 	offLda, offLdb, offLdc             = 32, 40, 48
 	offK, offRows, offCols, offHasLoad = 56, 64, 72, 80
+	offFar, offFarEnd                  = 88, 96
 )
 
-// General registers of a tile. R14, R15, BP and SP stay untouched.
+// General registers of a tile. BP and SP stay untouched; R14 and R15 are free in assembly functions (ABI0).
 var (
-	rT    = reg.RSI // tile until the loop, then B
-	rB    = reg.RSI
-	rNext = reg.RAX // walks the next tile of C, one row each unrolled step, to pull it into the cache
-	rEnd  = reg.RDI // last row of it
-	rLdb  = reg.RBX
-	rLdb3 = reg.RDX
-	rK    = reg.RCX
-	rA    = reg.R8
-	rA7   = reg.R9 // row 7 of A
-	rLda  = reg.R10
-	rLda3 = reg.R11
-	rLda5 = reg.R12
-	rLdc  = reg.R13
+	rT      = reg.RSI // tile until the loop, then B
+	rB      = reg.RSI
+	rNext   = reg.RAX // walks the next tile of C, one row each unrolled step, to pull it into the cache
+	rEnd    = reg.RDI // last row of it
+	rLdb    = reg.RBX
+	rLdb2   = reg.R14
+	rFar    = reg.RDX // walks data that packing will want soon, one line each unrolled step
+	rFarEnd = reg.R15
+	rK      = reg.RCX
+	rA      = reg.R8
+	rA7     = reg.R9 // row 7 of A
+	rLda    = reg.R10
+	rLda3   = reg.R11
+	rLda5   = reg.R12
+	rLda4   = reg.R12 // unroll·lda, k-major only
+	rLdc    = reg.R13
 )
 
 const unroll = 4 // k steps of the main loop
@@ -81,11 +78,15 @@ func loadParams(s isa, o order) {
 		SHLQ(U8(2), r)
 	}
 	LEAQ(Mem{Base: rLda, Index: rLda, Scale: 2}, rLda3)
-	LEAQ(Mem{Base: rLdb, Index: rLdb, Scale: 2}, rLdb3)
-	if o == rowMajor && s.rows > 5 {
+	LEAQ(Mem{Base: rLdb, Index: rLdb, Scale: 1}, rLdb2)
+	if o != rowMajor {
+		LEAQ(Mem{Base: rLda3, Index: rLda, Scale: 1}, rLda4)
+		return
+	}
+	if s.rows > 5 {
 		LEAQ(Mem{Base: rLda, Index: rLda, Scale: 4}, rLda5)
 	}
-	if o == rowMajor && s.rows > 7 {
+	if s.rows > 7 {
 		LEAQ(Mem{Base: rA, Index: rLda3, Scale: 2}, rA7)
 		ADDQ(rLda, rA7)
 	}
@@ -99,17 +100,19 @@ func tileBody(s isa, o order, rows int) {
 	for i := 1; i < rows; i++ {
 		ADDQ(rLdc, rEnd)
 	}
+	MOVQ(Mem{Base: rT, Disp: offFar}, rFar)
+	MOVQ(Mem{Base: rT, Disp: offFarEnd}, rFarEnd)
 	MOVQ(Mem{Base: rT, Disp: offK}, rK)
 	MOVQ(Mem{Base: rT, Disp: offB}, rB)
 	SUBQ(U8(unroll), rK)
 	JLT(LabelRef(name("tail")))
 
 	Label(name("loop"))
-	prefetchNext(s)
+	prefetch(s)
 	for u := range unroll {
 		step(s, o, rows, u)
 	}
-	advance(o, rows, unroll)
+	advanceA(o, rows, unroll)
 	SUBQ(U8(unroll), rK)
 	JGE(LabelRef(name("loop")))
 
@@ -118,7 +121,8 @@ func tileBody(s isa, o order, rows int) {
 	JEQ(LabelRef(name("store")))
 	Label(name("one"))
 	step(s, o, rows, 0)
-	advance(o, rows, 1)
+	ADDQ(rLdb, rB)
+	advanceA(o, rows, 1)
 	DECQ(rK)
 	JNE(LabelRef(name("one")))
 
@@ -128,8 +132,9 @@ func tileBody(s isa, o order, rows int) {
 	RET()
 }
 
-// prefetchNext touches one row of the next tile of C and moves on; it stays on the last row when all are done.
-func prefetchNext(s isa) {
+// prefetch touches one row of the next tile of C and moves on; it stays on the last row when all are done. It also
+// touches one far line.
+func prefetch(s isa) {
 	PREFETCHT0(Mem{Base: rNext})
 	if s.lanes == 16 {
 		PREFETCHT0(Mem{Base: rNext, Disp: 64})
@@ -137,13 +142,21 @@ func prefetchNext(s isa) {
 	ADDQ(rLdc, rNext)
 	CMPQ(rNext, rEnd)
 	CMOVQHI(rEnd, rNext)
+	PREFETCHT1(Mem{Base: rFar})
+	ADDQ(U8(64), rFar)
+	CMPQ(rFar, rFarEnd)
+	CMOVQHI(rFarEnd, rFar)
 }
 
-// step writes one k step, u steps after the pointers: 2 loads of B, and a broadcast and 2 FMAs a row.
+// step writes one k step, u steps after the pointer to A: 2 loads of B, and a broadcast and 2 FMAs a row. The pointer
+// to B moves after each second step.
 func step(s isa, o order, rows, u int) {
 	b := []reg.VecPhysical{s.vec[2*s.rows], s.vec[2*s.rows+1]}
 	for v := range 2 {
-		VMOVUPS(strided(rB, u, 4*s.lanes*v, rLdb, rLdb3, nil), b[v])
+		VMOVUPS(strided(rB, u%2, 4*s.lanes*v, rLdb, nil, nil), b[v])
+	}
+	if u%2 == 1 {
+		ADDQ(rLdb2, rB)
 	}
 	for i := range rows {
 		x := s.vec[2*s.rows+2+i%2]
@@ -180,17 +193,19 @@ func strided(base reg.GPPhysical, n, disp int, s1, s3, s5 reg.Register) Mem {
 	return m
 }
 
-// advance moves the pointers n k steps.
-func advance(o order, rows, n int) {
-	move := func(p, stride reg.GPPhysical) { LEAQ(Mem{Base: p, Index: stride, Scale: uint8(n)}, p) }
-	move(rB, rLdb)
-	switch {
-	case o == kMajor:
-		move(rA, rLda)
-	case rows > 7:
+// advanceA moves the pointers to A n k steps, 1 or unroll. Additions, because a scaled LEA would take a port from the
+// FMAs.
+func advanceA(o order, rows, n int) {
+	if o == rowMajor {
 		ADDQ(U8(4*n), rA)
-		ADDQ(U8(4*n), rA7)
-	default:
-		ADDQ(U8(4*n), rA)
+		if rows > 7 {
+			ADDQ(U8(4*n), rA7)
+		}
+		return
+	}
+	if n == unroll {
+		ADDQ(rLda4, rA)
+	} else {
+		ADDQ(rLda, rA)
 	}
 }
