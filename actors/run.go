@@ -54,6 +54,7 @@ type run struct {
 	err          error
 	consequences []error
 	turns        map[string]time.Time // programs that compute, since when
+	whole        sync.Mutex           // held by the turn that computes, on one processor
 }
 
 // Run runs the programs of all ranks to their end, or to the first failure: a *RankError, *StallError,

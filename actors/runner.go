@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -54,10 +55,16 @@ func (w *runner) resume(ctx actor.Context, reply any) {
 	}
 }
 
-// timed is one turn of a routine, its time added to the job's.
+// timed is one turn of a routine, its time added to the job's. On one processor turns are taken whole, one after the
+// other: they could not overlap anyway, and the time of one is not counted in another. A turn waits for nobody, so this
+// cannot deadlock.
 func (r *run) timed(routine *collective.Routine, reply any) collective.Request {
 	if r.job.Compute == nil {
 		return routine.Resume(reply)
+	}
+	if runtime.GOMAXPROCS(0) == 1 {
+		r.whole.Lock()
+		defer r.whole.Unlock()
 	}
 	began := time.Now()
 	q := routine.Resume(reply)

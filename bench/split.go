@@ -7,52 +7,77 @@ import (
 )
 
 // Split compares a step on several context-parallel ranks with the same step on one rank. Both run on one processor
-// (GOMAXPROCS 1, one compute thread), so that times of computing add up and the rest of the wall clock is exchange.
+// (GOMAXPROCS 1, one compute thread, turns one after the other), so that times of computing add up and the rest of the
+// wall clock is exchange.
+//
+// Every rank runs the optimizer over all parameters, whatever the number of ranks. What context parallelism splits is
+// the work of a microbatch: its forward and backward passes. Their cost is the difference between a step of two
+// microbatches and a step of one.
 type Split struct {
-	CP         int     `json:"cp"`
-	OneMs      float64 `json:"one_rank_ms"` // a step of one rank: all of it is computing
-	StepMs     float64 `json:"step_ms"`
-	ComputeMs  float64 `json:"compute_ms"`  // of all ranks together
-	ExchangeMs float64 `json:"exchange_ms"` // step without compute
-	Ratio      float64 `json:"ratio"`       // compute of all ranks over that of one rank
+	CP           int     `json:"cp"`
+	OneMs        float64 `json:"one_rank_ms"` // a step of one rank: all of it is computing
+	StepMs       float64 `json:"step_ms"`
+	ComputeMs    float64 `json:"compute_ms"`               // of all ranks together
+	ExchangeMs   float64 `json:"exchange_ms"`              // step without compute
+	OneMBMs      float64 `json:"one_rank_microbatch_ms"`   // forward and backward of a microbatch
+	MicrobatchMs float64 `json:"microbatch_compute_ms"`    // the same of all ranks together
+	Ratio        float64 `json:"microbatch_compute_ratio"` // MicrobatchMs over OneMBMs
+	StepRatio    float64 `json:"step_compute_ratio"`       // ComputeMs over OneMs
 }
 
-// split measures both, one after the other, twice in turns, and takes the better median of each.
+// splitRounds is how often everything is measured, in turns; the least time of each counts.
+const splitRounds = 2
+
+// split measures steps of one and two microbatches, on one rank and on all.
 func split(ctx context.Context, o StepOptions) (*Split, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	out := &Split{CP: o.CP}
 	o.Threads = 1
-	ranks := o
-	ranks.Overrides = append(append([]string(nil), o.Overrides...), fmt.Sprintf("model.context_parallel_size=%d", o.CP), fmt.Sprintf("dist.world_size=%d", o.CP))
-	for range 2 {
-		one, _, err := steps(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		wall, compute, err := steps(ctx, ranks)
-		if err != nil {
-			return nil, err
-		}
-		if out.OneMs == 0 || one < out.OneMs {
-			out.OneMs = one
-		}
-		if out.ComputeMs == 0 || compute < out.ComputeMs {
-			out.StepMs, out.ComputeMs, out.ExchangeMs = wall, compute, wall-compute
+	s, err := o.Scenario()
+	if err != nil {
+		return nil, err
+	}
+	more := fmt.Sprintf("train.global_batch_size=%d", 2*s.Train.GlobalBatchSize)
+	ranks := []string{fmt.Sprintf("model.context_parallel_size=%d", o.CP), fmt.Sprintf("dist.world_size=%d", o.CP)}
+	one, two := &least{}, &least{}
+	all, allTwo := &least{}, &least{}
+	for range splitRounds {
+		for _, m := range []struct {
+			into *least
+			set  []string
+		}{{one, nil}, {all, ranks}, {two, []string{more}}, {allTwo, append([]string{more}, ranks...)}} {
+			if err := m.into.measure(ctx, o, m.set); err != nil {
+				return nil, err
+			}
 		}
 	}
-	out.Ratio = share(out.ComputeMs, out.OneMs)
+	out := &Split{CP: o.CP, OneMs: one.wall, StepMs: all.wall, ComputeMs: all.compute, ExchangeMs: all.wall - all.compute,
+		OneMBMs: two.wall - one.wall, MicrobatchMs: allTwo.compute - all.compute}
+	out.Ratio, out.StepRatio = share(out.MicrobatchMs, out.OneMBMs), share(out.ComputeMs, out.OneMs)
 	return out, nil
 }
 
-// steps trains and gives the medians of a step's wall clock and computing time.
-func steps(ctx context.Context, o StepOptions) (wallMs, computeMs float64, err error) {
+// least is the run with the least time of computing, by the medians of its steps.
+type least struct {
+	wall, compute float64
+	set           bool
+}
+
+func (l *least) measure(ctx context.Context, o StepOptions, set []string) error {
+	o.Overrides = append(append([]string(nil), o.Overrides...), set...)
 	s, err := o.Scenario()
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	c := counter{warmup: o.Warmup, steps: o.Steps}
 	if _, err := o.Train(ctx, s, c.step); err != nil {
-		return 0, 0, err
+		return err
 	}
-	return median(c.ms), median(c.computeMs), nil
+	wall, compute := median(c.ms), median(c.computeMs)
+	if s.Sizes().World() == 1 {
+		compute = wall // one rank never waits
+	}
+	if !l.set || compute < l.compute {
+		*l = least{wall: wall, compute: compute, set: true}
+	}
+	return nil
 }

@@ -25,7 +25,8 @@ func (r *StepResult) Print(w io.Writer) {
 	line("peak RSS", "%.1f MiB", float64(r.PeakRSSBytes)/(1<<20))
 	if s := r.Split; s != nil {
 		line("cp "+fmt.Sprint(s.CP), "%.1f ms a step = %.1f ms computing of all ranks + %.1f ms exchange and waiting, on one processor", s.StepMs, s.ComputeMs, s.ExchangeMs)
-		line("against one rank", "%.1f ms a step; ratio of computing %.3f", s.OneMs, s.Ratio)
+		line("against one rank", "%.1f ms a step; ratio of computing %.3f, the optimizer on every rank", s.OneMs, s.StepRatio)
+		line("a microbatch", "%.1f ms computing of all ranks, %.1f ms on one rank; ratio %.3f", s.MicrobatchMs, s.OneMBMs, s.Ratio)
 	}
 	line("heap per step", "%.1f allocations, %.0f bytes", r.HeapCount, r.HeapBytes)
 }

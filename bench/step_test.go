@@ -157,16 +157,21 @@ heap per step        3.0 allocations, 100 bytes
 		"peak_rss_bytes":536870912,"heap_allocations_per_step":3,"heap_bytes_per_step":100}`, string(text))
 }
 
+// Two ranks compute a microbatch in 84 ms where one takes 80, and each spends 20 ms on the optimizer.
 func TestSplitComparesComputing(t *testing.T) {
 	o := stepOptions(func(_ context.Context, s config.Scenario, step func(Took)) (int64, error) {
-		cp := s.Model.ContextParallel
+		n := float64(s.Train.GlobalBatchSize / s.Train.MicroBatchSize)
 		for range s.Train.TrainIters {
-			step(Took{Ms: float64(100 * cp), ComputeMs: 100 + float64(5*(cp-1))}) // two ranks: 200 ms, 105 of them computing
+			if s.Model.ContextParallel == 1 {
+				step(Took{Ms: 80*n + 20})
+			} else {
+				step(Took{Ms: 84*n + 40 + 30, ComputeMs: 84*n + 40})
+			}
 		}
 		return 1, nil
 	})
 	o.CP = 2
 	s, err := split(context.Background(), o)
 	require.NoError(t, err)
-	require.Equal(t, &Split{CP: 2, OneMs: 100, StepMs: 200, ComputeMs: 105, ExchangeMs: 95, Ratio: 1.05}, s)
+	require.Equal(t, &Split{CP: 2, OneMs: 100, StepMs: 154, ComputeMs: 124, ExchangeMs: 30, OneMBMs: 80, MicrobatchMs: 84, Ratio: 1.05, StepRatio: 1.24}, s)
 }
