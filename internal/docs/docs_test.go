@@ -169,13 +169,20 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestMutations: every planted bug has a line in docs/mutations.md, and no other has.
+// TestMutations: every planted bug has a line in docs/mutations.md, no other has, and each has a variant.
 func TestMutations(t *testing.T) {
 	var listed []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\|").FindAllStringSubmatch(read(t, "docs/mutations.md"), -1) {
 		listed = append(listed, m[1])
 	}
 	require.ElementsMatch(t, mutation.Names(), listed)
+	shown, problems := config.Load(filepath.Join(root, "docs/scenarios/mutations.yaml"), nil)
+	require.Empty(t, problems)
+	var planted []string
+	for _, run := range shown.Runs() {
+		planted = append(planted, run.Mutate...)
+	}
+	require.ElementsMatch(t, mutation.Names(), planted, "docs/scenarios/mutations.yaml has a variant for each")
 }
 
 // TestExamples: the scenarios that documents show are legal.
