@@ -1,13 +1,6 @@
 package kernel
 
-import (
-	"fmt"
-	"os"
-	"regexp"
-	"slices"
-	"testing"
-	"time"
-)
+import "testing"
 
 // gemmShapes are the products of a training step of the reference model, attention tiles and experts.
 func gemmShapes() []gemmShape {
@@ -45,49 +38,4 @@ func benchGemm(b *testing.B, s gemmShape) {
 		Gemm(g.tr, g.m, g.n, g.k, g.a, g.lda, g.b, g.ldb, g.room[guardsMin:], g.ldc, g.acc)
 	}
 	b.ReportMetric(GemmFlops(s.m, s.n, s.k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
-}
-
-// TestGemmShare prints each shape's share of the FMA peak, the two measured in turns; PHALANX_GEMM_SHARE holds
-// a pattern of shapes.
-func TestGemmShare(t *testing.T) {
-	pattern := os.Getenv("PHALANX_GEMM_SHARE")
-	if pattern == "" {
-		t.Skip("set PHALANX_GEMM_SHARE to a pattern of shapes, such as .*, to measure")
-	}
-	want := regexp.MustCompile(pattern)
-	for _, s := range gemmShapes() {
-		if !want.MatchString(s.String()) {
-			continue
-		}
-		g := newGemmCase(s, unitDraw[float32](newRand(1)))
-		run := func() float64 {
-			Gemm(g.tr, g.m, g.n, g.k, g.a, g.lda, g.b, g.ldb, g.room[guardsMin:], g.ldc, g.acc)
-			return GemmFlops(s.m, s.n, s.k)
-		}
-		share, best := shareOfPeak(Active(), run)
-		fmt.Printf("%-24s %5.1f %% of peak, best %6.1f GFLOP/s\n", s, 100*share, best/1e9)
-	}
-}
-
-// shareOfPeak measures run and the FMA peak in turns of about a millisecond, so that both see the same clock, and gives
-// the median quotient over 100 turns and the best rate of run.
-func shareOfPeak(path Path, run func() float64) (share, best float64) {
-	rate := func(f func() float64, atLeast float64) float64 {
-		t0, flops := time.Now(), 0.0
-		for flops < atLeast {
-			flops += f()
-		}
-		return flops / time.Since(t0).Seconds()
-	}
-	peak := func() float64 { return rate(func() float64 { return FMAPeak(path, 20_000) }, 4e7) }
-	var shares []float64
-	before := peak()
-	for range 100 {
-		r := rate(run, 1.5e8)
-		after := peak()
-		shares = append(shares, r/((before+after)/2))
-		best, before = max(best, r), after
-	}
-	slices.Sort(shares)
-	return shares[len(shares)/2], best
 }
