@@ -16,10 +16,10 @@ const seed = "1"
 
 // Check is rapid.Check with a number of checks that the property's cost allows, from a fixed seed. The flags
 // -rapid.checks and -rapid.seed, and their environment variables, are obeyed where given. No fail file is written: the
-// seed brings a failure back.
+// seed brings a failure back. A race build runs a quarter of the checks.
 func Check(t *testing.T, checks int, holds func(*rapid.T)) {
 	t.Helper()
-	defer with(t, "rapid.checks", strconv.Itoa(checks))()
+	defer with(t, "rapid.checks", strconv.Itoa((checks+share-1)/share))()
 	defer with(t, "rapid.seed", seed)()
 	defer with(t, "rapid.nofailfile", "true")()
 	rapid.Check(t, holds)

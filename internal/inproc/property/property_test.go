@@ -14,9 +14,9 @@ func TestCheckRepeatsItself(t *testing.T) {
 	}
 	var runs [2][]uint64
 	for i := range runs {
-		Check(t, 7, func(t *rapid.T) { runs[i] = append(runs[i], rapid.Uint64().Draw(t, "x")) })
+		Check(t, 8, func(t *rapid.T) { runs[i] = append(runs[i], rapid.Uint64().Draw(t, "x")) })
 	}
-	require.Len(t, runs[0], 7)
+	require.Len(t, runs[0], 8/share)
 	require.Equal(t, runs[0], runs[1])
 	require.Equal(t, "100", flag.Lookup("rapid.checks").Value.String(), "the flag is as before")
 }
