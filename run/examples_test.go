@@ -29,8 +29,8 @@ const (
 )
 
 // exampleIDs are the public bugs that have a pair of files.
-var exampleIDs = []string{"a1", "a2", "a3", "a5", "a7", "a9i", "a9ii", "a11", "a12", "c1", "c3", "c5", "c6", "d1", "d4", "d5", "d6", "g1",
-	"g3", "g4", "g6", "g8", "m2"}
+var exampleIDs = []string{"a1", "a2", "a3", "a5", "a7", "a9i", "a9ii", "a11", "a12", "b1", "b2", "b5", "b9", "b10", "b11",
+	"c1", "c3", "c5", "c6", "d1", "d4", "d5", "d6", "g1", "g3", "g4", "g6", "g8", "m2"}
 
 // example is one file of the folder.
 type example struct {
@@ -170,6 +170,9 @@ func crossed(t *testing.T, clean, mutated config.Scenario) {
 		if right != nil && at(clean.Expect[i]) == at(*right) || clean.Expect[i].SameAs != "" {
 			require.False(t, e.OK, "%s: expect %s holds with %s: got %s", clean.Name, e.Text, mutated.Mutate[0], e.Got)
 		}
+		if right != nil && wrong == nil && at(clean.Expect[i]) == at(*right) {
+			require.Contains(t, e.Got, "NaN", "%s: expect %s", clean.Name, e.Text)
+		}
 	}
 }
 
@@ -201,13 +204,21 @@ func at(e config.Expect) string {
 	return where
 }
 
-// headline is the first wrong value that a mutated run expects where its twin expects another: what the page shows.
+// headline is the first wrong value that a mutated run expects where its twin expects another: what the page shows. No
+// value can be expected of what is NaN: then it is what the twin expects of the first wrong quantity, and wrong is nil.
 func headline(clean, mutated config.Scenario) (right, wrong *config.Expect) {
 	for i := range mutated.Expect {
 		for j := range clean.Expect {
 			w, r := &mutated.Expect[i], &clean.Expect[j]
 			if w.Quantity != "" && at(*w) == at(*r) && value(*w) != value(*r) {
 				return r, w
+			}
+		}
+	}
+	for i := range mutated.Expect {
+		for j := range clean.Expect {
+			if r := &clean.Expect[j]; mutated.Expect[i].Detected && r.Quantity == mutated.Expect[i].First && value(*r) != "" {
+				return r, nil
 			}
 		}
 	}
@@ -288,7 +299,10 @@ func table(t *testing.T) string {
 			}
 		}
 		if r != nil {
-			right, wrong = fmt.Sprintf("`%s` %s", at(*r), value(*r)), value(*w)
+			right, wrong = fmt.Sprintf("`%s` %s", at(*r), value(*r)), "NaN"
+		}
+		if w != nil {
+			wrong = value(*w)
 		}
 		what, _, _ := strings.Cut(s.About, ". ")
 		fmt.Fprintf(&b, "| %s | %s | %s | `%s` | %s | %s | %s | `%s`<br>`%s` |\n", strings.ToUpper(id[:1])+id[1:], sources(s.About), what,
@@ -360,10 +374,13 @@ func (w weights) tensors() []checkpoint.Tensor {
 	var out []checkpoint.Tensor
 	for name, x := range w.x {
 		shape := []int{len(x)}
-		if !strings.Contains(name, "norm") {
+		if !strings.Contains(name, "norm") && !strings.HasSuffix(name, "bias") {
 			shape = []int{w.h, len(x) / w.h}
-			if strings.HasPrefix(name, "lm_head") || strings.Contains(name, "embed") {
+			switch {
+			case strings.HasPrefix(name, "lm_head"), strings.Contains(name, "embed"):
 				shape = []int{w.v, w.h}
+			case strings.Contains(name, "mlp.gate."), strings.Contains(name, "gate_proj"), strings.Contains(name, "up_proj"):
+				shape = []int{len(x) / w.h, w.h}
 			}
 		}
 		out = append(out, checkpoint.Of(name, x, shape...))
@@ -374,7 +391,8 @@ func (w weights) tensors() []checkpoint.Tensor {
 // exampleWeights are the files of scenarios/examples/weights.
 func exampleWeights() map[string]weights {
 	return map[string]weights{"uniform": uniform(), "uniform-attention": uniformAttention(), "rope-attention": ropeAttention(),
-		"norm-gradient": normGradient(), "grad-norm": gradNorm(), "logits": logits()}
+		"norm-gradient": normGradient(), "grad-norm": gradNorm(), "logits": logits(), "router": router(4), "two-experts": twoExperts(),
+		"near-tie": nearTie(), "even-router": evenRouter()}
 }
 
 // uniform: the state of every token is 1 in the trunk and at depth 1, and the head is 0: its gradient in row v is 1/V − c_v/N.
@@ -451,6 +469,68 @@ func logits() weights {
 	for v := range 8 {
 		w.row("lm_head", v, float64(v)/2, 0, 0, 0)
 	}
+	return w
+}
+
+// router: the logit of token e + 1 is 2 for expert e and 0 for the others, e < n; that of token 0 is 5 for expert 0, that of
+// token 5 is 5 for expert 2. Attention and experts add nothing. The logit of label v is v/4.
+func router(n int) weights {
+	const h, f = 16, 2
+	w := newWeights(h, 16, 0)
+	for name := range w.x {
+		if strings.Contains(name, "mlp") {
+			delete(w.x, name)
+		}
+	}
+	prefix := "model.layers.0.mlp."
+	w.x[prefix+"gate.weight"], w.x[prefix+"gate.e_score_correction_bias"] = make([]float64, n*h), make([]float64, n)
+	for e := range n {
+		for _, name := range []string{"gate_proj", "up_proj", "down_proj"} {
+			w.x[fmt.Sprintf("%sexperts.%d.%s.weight", prefix, e, name)] = make([]float64, f*h)
+		}
+		w.at("gate", e, e+1, 2)
+	}
+	w.at("gate", 0, 0, 5)
+	if n > 2 {
+		w.at("gate", 2, 5, 5)
+	}
+	for v := range 16 {
+		w.x["model.embed_tokens.weight"][v*h+v] = 4 // one feature, of root mean square 1 over all
+		w.row("lm_head", v, slices.Repeat([]float64{float64(v) / 16}, h)...)
+	}
+	return w
+}
+
+// at makes the product of a row of a matrix of the mixture with the embedding of a token x.
+func (w weights) at(name string, row, token int, x float64) {
+	w.x["model.layers.0.mlp."+name+".weight"][row*w.h+token] = x / 4
+}
+
+// twoExperts: as router, and each expert adds to what it gets.
+func twoExperts() weights {
+	w := router(4)
+	for e := range 4 {
+		name := fmt.Sprintf("experts.%d.", e)
+		for _, v := range []int{1, 2, 3, 4} {
+			w.at(name+"gate_proj", 0, v, 1)
+			w.at(name+"up_proj", 0, v, 1)
+		}
+		w.x["model.layers.0.mlp."+name+"down_proj.weight"][0] = 1
+	}
+	return w
+}
+
+// nearTie: two experts; token 3 has the logit 0.002 for expert 0, whose sigmoid is 0.0005 above that of 0 for expert 1.
+func nearTie() weights {
+	w := router(2)
+	w.at("gate", 0, 3, 0.002)
+	return w
+}
+
+// evenRouter: all logits of the router are 0, and a tie goes to expert 0.
+func evenRouter() weights {
+	w := router(4)
+	clear(w.x["model.layers.0.mlp.gate.weight"])
 	return w
 }
 
