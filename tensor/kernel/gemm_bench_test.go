@@ -1,6 +1,9 @@
 package kernel
 
-import "testing"
+import (
+	"testing"
+	"unsafe"
+)
 
 // gemmShapes are the products of a training step of the reference model, attention tiles and experts.
 func gemmShapes() []gemmShape {
@@ -33,9 +36,25 @@ func BenchmarkGemm(b *testing.B) {
 }
 
 func benchGemm(b *testing.B, s gemmShape) {
-	g := newGemmCase(s, unitDraw[float32](newRand(1)))
+	run := alignedGemm(s)
 	for b.Loop() {
-		Gemm(g.tr, g.m, g.n, g.k, g.a, g.lda, g.b, g.ldb, g.room[guardsMin:], g.ldc, g.acc)
+		run()
 	}
 	b.ReportMetric(GemmFlops(s.m, s.n, s.k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+}
+
+// alignedGemm is a product whose operands begin with a cache line, as those from an arena do.
+func alignedGemm(s gemmShape) (run func()) {
+	g := newGemmCase(s, unitDraw[float32](newRand(1)))
+	a, b, c := aligned(g.a), aligned(g.b), aligned(g.room[guardsMin:])
+	return func() { Gemm(g.tr, g.m, g.n, g.k, a, g.lda, b, g.ldb, c, g.ldc, g.acc) }
+}
+
+// aligned is a copy of x that begins with a cache line.
+func aligned(x []float32) []float32 {
+	room := make([]float32, len(x)+lineBytes/4)
+	for uintptr(unsafe.Pointer(&room[0]))%lineBytes != 0 {
+		room = room[1:]
+	}
+	return append(room[:0], x...)
 }

@@ -23,9 +23,9 @@ func TestGemmShare(t *testing.T) {
 		if !want.MatchString(s.String()) {
 			continue
 		}
-		g := newGemmCase(s, unitDraw[float32](newRand(1)))
+		run := alignedGemm(s)
 		shares := sharesOfPeak(t, Active(), func() float64 {
-			Gemm(g.tr, g.m, g.n, g.k, g.a, g.lda, g.b, g.ldb, g.room[guardsMin:], g.ldc, g.acc)
+			run()
 			return GemmFlops(s.m, s.n, s.k)
 		})
 		fmt.Printf("%-24s median %5.1f %%, best tenth %5.1f %% of peak\n", s, 100*shares[len(shares)/2], 100*shares[len(shares)*9/10])
