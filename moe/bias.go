@@ -55,7 +55,7 @@ func (b *Bias[T]) count(c *nn.Ctx[T], r Routing[T]) {
 func training[T tensor.Float](c *nn.Ctx[T]) bool {
 	switch {
 	case c.Recompute:
-		return c.Mut.Has(mutation.RecomputeDoubleCount)
+		return c.Mut.Has(mutation.RecomputeDoubleCount) && c.Site.Microbatch == 0 // doubling all would keep the signs
 	case c.Site.Phase == nn.Eval:
 		return c.Mut.Has(mutation.EvalCounts)
 	}
