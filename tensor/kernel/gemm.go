@@ -59,6 +59,7 @@ type product[T tensor.Float] struct {
 	a, b, c       []T
 	lda, ldb, ldc int
 	accumulate    bool
+	turned        bool // C is transposed: element i, j is c[j·ldc+i]
 }
 
 // check panics unless the slices hold the matrices.

@@ -14,7 +14,9 @@ const farElements = 1 << 17
 // lookAhead starts to prefetch for the strips after the one at row i.
 func (d *block[T]) lookAhead(i int) {
 	p, t := d.p, &d.s.tile
-	if next := i + t.rows; t.load != 0 && next < p.m && p.m*p.n > farElements {
+	if next := i + t.rows; p.turned && next < p.m {
+		d.aheadC = walkOver(&p.a[next*p.lda+d.k0], min(t.rows, p.m-next), t.k, p.lda)
+	} else if t.load != 0 && next < p.m && p.m*p.n > farElements {
 		d.aheadC = walkOver(&p.c[next*p.ldc+d.j0], min(t.rows, p.m-next), d.j1-d.j0, p.ldc)
 	}
 	if i >= d.bFrom && d.ahead.empty() {

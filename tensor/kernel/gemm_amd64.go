@@ -13,7 +13,7 @@ var (
 	avx512Engine = engine[float32]{mr: 14, nr: 32, kc: 512, kcTN: 320, panels: 192 << 10, nearRows: 28, strips: 16, aStep: 16,
 		rowTile: func(t *tile[float32]) { tileRowAVX512((*byte)(unsafe.Pointer(t))) },
 		colTile: func(t *tile[float32]) { tileColAVX512((*byte)(unsafe.Pointer(t))) },
-		panel:   panelAVX512, group: groupAVX512, transpose: transposeAVX2, spare: &spare32}
+		panel:   panelAVX512, group: groupAVX512, transpose: transposeAVX2, unpack: unpackAVX2, spare: &spare32}
 )
 
 func panelAVX2(dst, src []float32, lds, rows, cols int) {
@@ -40,20 +40,36 @@ func groupAVX512(dst []float32, distance int, src []float32, lds, rows, strips, 
 // half or quarter are then still in the first-level cache.
 const transposeChunk = 128
 
-// transposeAVX2 is transpose with whole 8×8 blocks in assembly.
+// transposeAVX2 is transpose with 8×8 blocks in assembly. Columns from the next multiple of 8 on are left as they are:
+// tiles compute with them, but do not store what comes out.
 func transposeAVX2(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 	rows8, cols8 := rows&^7, cols&^7
 	for k := 0; k < rows8; k += transposeChunk {
 		n := min(transposeChunk, rows8-k)
+		_ = dst[(k+n-1)*ldd+roundUp(cols, 8)-1]
 		for j := 0; j < cols8; j += 8 {
-			_, _ = dst[(k+n-1)*ldd+j+7], src[(j+7)*lds+k+n-1]
+			_ = src[(j+7)*lds+k+n-1]
 			packTransAVX2(&dst[k*ldd+j], ldd, &src[j*lds+k], lds, n/8)
 		}
+		if cols8 < cols {
+			var rest [8 * transposeChunk]float32
+			for j := cols8; j < cols; j++ {
+				copy(rest[(j-cols8)*transposeChunk:], src[j*lds+k:j*lds+k+n])
+			}
+			packTransAVX2(&dst[k*ldd+cols8], ldd, &rest[0], transposeChunk, n/8)
+		}
 	}
-	if cols8 < ldd {
-		transposeFrom(dst, ldd, src, lds, rows8, cols8, cols)
+	for j := range cols {
+		for k := rows8; k < rows; k++ {
+			dst[k*ldd+j] = src[j*lds+k]
+		}
 	}
-	if rows8 < rows {
-		transpose(dst[rows8*ldd:], ldd, src[rows8:], lds, rows-rows8, cols)
+}
+
+// unpackAVX2 is unpack.
+func unpackAVX2(dst []float32, ldd int, src []float32, lds, rows, cols int) {
+	_, _ = dst[(rows-1)*ldd+cols-1], src[(roundUp(cols, 8)-1)*lds+roundUp(rows, 4)-1]
+	for r := 0; r < cols; r += 8 {
+		unpackTransAVX2(&dst[r], ldd, &src[r*lds], lds, rows, min(8, cols-r))
 	}
 }

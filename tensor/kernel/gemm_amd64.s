@@ -21,32 +21,34 @@ TEXT ·tileRowAVX2(SB), NOSPLIT, $0-8
 	LEAQ   (R10)(R10*2), R11
 	LEAQ   (BX)(BX*1), R14
 	LEAQ   (R10)(R10*4), R12
+	CMPQ   CX, $0x08
+	JLE    narrow
 	CMPQ   DI, $0x06
-	JEQ    rows6
+	JEQ    rows6x2
 	CMPQ   DI, $0x05
-	JEQ    rows5
+	JEQ    rows5x2
 	CMPQ   DI, $0x04
-	JEQ    rows4
+	JEQ    rows4x2
 	CMPQ   DI, $0x03
-	JEQ    rows3
+	JEQ    rows3x2
 	CMPQ   DI, $0x02
-	JEQ    rows2
+	JEQ    rows2x2
 	CMPQ   80(SI), $0x00
-	JNE    rows1_load
+	JNE    rows1x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	JMP    rows1_start
+	JMP    rows1x2start
 
-rows1_load:
+rows1x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows1_loadpart
+	JNE     rows1x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
-	JMP     rows1_loadpart_done
+	JMP     rows1x2loadpart_done
 
-rows1_loadpart:
+rows1x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -55,17 +57,17 @@ rows1_loadpart:
 	VMASKMOVPS (DI), Y12, Y0
 	VMASKMOVPS 32(DI), Y13, Y1
 
-rows1_loadpart_done:
-rows1_start:
+rows1x2loadpart_done:
+rows1x2start:
 	LEAQ (AX), DI
 	MOVQ 88(SI), DX
 	MOVQ 96(SI), R15
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows1_tail
+	JLT  rows1x2tail
 
-rows1_loop:
+rows1x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -98,13 +100,13 @@ rows1_loop:
 	VFMADD231PS  Y13, Y14, Y1
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows1_loop
+	JGE          rows1x2loop
 
-rows1_tail:
+rows1x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows1_store
+	JEQ  rows1x2store
 
-rows1_one:
+rows1x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -113,19 +115,19 @@ rows1_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows1_one
+	JNE          rows1x2one
 
-rows1_store:
+rows1x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows1_storepart
+	JNE     rows1x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
-	JMP     rows1_storepart_done
+	JMP     rows1x2storepart_done
 
-rows1_storepart:
+rows1x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -134,32 +136,32 @@ rows1_storepart:
 	VMASKMOVPS Y0, Y12, (DI)
 	VMASKMOVPS Y1, Y13, 32(DI)
 
-rows1_storepart_done:
+rows1x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows2:
+rows2x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows2_load
+	JNE    rows2x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	JMP    rows2_start
+	JMP    rows2x2start
 
-rows2_load:
+rows2x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows2_loadpart
+	JNE     rows2x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
-	JMP     rows2_loadpart_done
+	JMP     rows2x2loadpart_done
 
-rows2_loadpart:
+rows2x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -171,8 +173,8 @@ rows2_loadpart:
 	VMASKMOVPS (DI), Y12, Y2
 	VMASKMOVPS 32(DI), Y13, Y3
 
-rows2_loadpart_done:
-rows2_start:
+rows2x2loadpart_done:
+rows2x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	MOVQ 88(SI), DX
@@ -180,9 +182,9 @@ rows2_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows2_tail
+	JLT  rows2x2tail
 
-rows2_loop:
+rows2x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -227,13 +229,13 @@ rows2_loop:
 	VFMADD231PS  Y13, Y15, Y3
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows2_loop
+	JGE          rows2x2loop
 
-rows2_tail:
+rows2x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows2_store
+	JEQ  rows2x2store
 
-rows2_one:
+rows2x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -245,22 +247,22 @@ rows2_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows2_one
+	JNE          rows2x2one
 
-rows2_store:
+rows2x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows2_storepart
+	JNE     rows2x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	ADDQ    R13, DI
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
-	JMP     rows2_storepart_done
+	JMP     rows2x2storepart_done
 
-rows2_storepart:
+rows2x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -272,25 +274,25 @@ rows2_storepart:
 	VMASKMOVPS Y2, Y12, (DI)
 	VMASKMOVPS Y3, Y13, 32(DI)
 
-rows2_storepart_done:
+rows2x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows3:
+rows3x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows3_load
+	JNE    rows3x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
-	JMP    rows3_start
+	JMP    rows3x2start
 
-rows3_load:
+rows3x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows3_loadpart
+	JNE     rows3x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
@@ -300,9 +302,9 @@ rows3_load:
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
-	JMP     rows3_loadpart_done
+	JMP     rows3x2loadpart_done
 
-rows3_loadpart:
+rows3x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -317,8 +319,8 @@ rows3_loadpart:
 	VMASKMOVPS (DI), Y12, Y4
 	VMASKMOVPS 32(DI), Y13, Y5
 
-rows3_loadpart_done:
-rows3_start:
+rows3x2loadpart_done:
+rows3x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -327,9 +329,9 @@ rows3_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows3_tail
+	JLT  rows3x2tail
 
-rows3_loop:
+rows3x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -386,13 +388,13 @@ rows3_loop:
 	VFMADD231PS  Y13, Y14, Y5
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows3_loop
+	JGE          rows3x2loop
 
-rows3_tail:
+rows3x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows3_store
+	JEQ  rows3x2store
 
-rows3_one:
+rows3x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -407,13 +409,13 @@ rows3_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows3_one
+	JNE          rows3x2one
 
-rows3_store:
+rows3x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows3_storepart
+	JNE     rows3x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
@@ -423,9 +425,9 @@ rows3_store:
 	ADDQ    R13, DI
 	VMOVUPS Y4, (DI)
 	VMOVUPS Y5, 32(DI)
-	JMP     rows3_storepart_done
+	JMP     rows3x2storepart_done
 
-rows3_storepart:
+rows3x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -440,13 +442,13 @@ rows3_storepart:
 	VMASKMOVPS Y4, Y12, (DI)
 	VMASKMOVPS Y5, Y13, 32(DI)
 
-rows3_storepart_done:
+rows3x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows4:
+rows4x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows4_load
+	JNE    rows4x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -455,12 +457,12 @@ rows4:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	JMP    rows4_start
+	JMP    rows4x2start
 
-rows4_load:
+rows4x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows4_loadpart
+	JNE     rows4x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
@@ -473,9 +475,9 @@ rows4_load:
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y6
 	VMOVUPS 32(DI), Y7
-	JMP     rows4_loadpart_done
+	JMP     rows4x2loadpart_done
 
-rows4_loadpart:
+rows4x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -493,8 +495,8 @@ rows4_loadpart:
 	VMASKMOVPS (DI), Y12, Y6
 	VMASKMOVPS 32(DI), Y13, Y7
 
-rows4_loadpart_done:
-rows4_start:
+rows4x2loadpart_done:
+rows4x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -504,9 +506,9 @@ rows4_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows4_tail
+	JLT  rows4x2tail
 
-rows4_loop:
+rows4x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -575,13 +577,13 @@ rows4_loop:
 	VFMADD231PS  Y13, Y15, Y7
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows4_loop
+	JGE          rows4x2loop
 
-rows4_tail:
+rows4x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows4_store
+	JEQ  rows4x2store
 
-rows4_one:
+rows4x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -599,13 +601,13 @@ rows4_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows4_one
+	JNE          rows4x2one
 
-rows4_store:
+rows4x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows4_storepart
+	JNE     rows4x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
@@ -618,9 +620,9 @@ rows4_store:
 	ADDQ    R13, DI
 	VMOVUPS Y6, (DI)
 	VMOVUPS Y7, 32(DI)
-	JMP     rows4_storepart_done
+	JMP     rows4x2storepart_done
 
-rows4_storepart:
+rows4x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -638,13 +640,13 @@ rows4_storepart:
 	VMASKMOVPS Y6, Y12, (DI)
 	VMASKMOVPS Y7, Y13, 32(DI)
 
-rows4_storepart_done:
+rows4x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows5:
+rows5x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows5_load
+	JNE    rows5x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -655,12 +657,12 @@ rows5:
 	VXORPS Y7, Y7, Y7
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
-	JMP    rows5_start
+	JMP    rows5x2start
 
-rows5_load:
+rows5x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows5_loadpart
+	JNE     rows5x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
@@ -676,9 +678,9 @@ rows5_load:
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y8
 	VMOVUPS 32(DI), Y9
-	JMP     rows5_loadpart_done
+	JMP     rows5x2loadpart_done
 
-rows5_loadpart:
+rows5x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -699,8 +701,8 @@ rows5_loadpart:
 	VMASKMOVPS (DI), Y12, Y8
 	VMASKMOVPS 32(DI), Y13, Y9
 
-rows5_loadpart_done:
-rows5_start:
+rows5x2loadpart_done:
+rows5x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -711,9 +713,9 @@ rows5_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows5_tail
+	JLT  rows5x2tail
 
-rows5_loop:
+rows5x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -794,13 +796,13 @@ rows5_loop:
 	VFMADD231PS  Y13, Y14, Y9
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows5_loop
+	JGE          rows5x2loop
 
-rows5_tail:
+rows5x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows5_store
+	JEQ  rows5x2store
 
-rows5_one:
+rows5x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -821,13 +823,13 @@ rows5_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows5_one
+	JNE          rows5x2one
 
-rows5_store:
+rows5x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows5_storepart
+	JNE     rows5x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
@@ -843,9 +845,9 @@ rows5_store:
 	ADDQ    R13, DI
 	VMOVUPS Y8, (DI)
 	VMOVUPS Y9, 32(DI)
-	JMP     rows5_storepart_done
+	JMP     rows5x2storepart_done
 
-rows5_storepart:
+rows5x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -866,13 +868,13 @@ rows5_storepart:
 	VMASKMOVPS Y8, Y12, (DI)
 	VMASKMOVPS Y9, Y13, 32(DI)
 
-rows5_storepart_done:
+rows5x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows6:
+rows6x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows6_load
+	JNE    rows6x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -885,12 +887,12 @@ rows6:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	JMP    rows6_start
+	JMP    rows6x2start
 
-rows6_load:
+rows6x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows6_loadpart
+	JNE     rows6x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
@@ -909,9 +911,9 @@ rows6_load:
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y10
 	VMOVUPS 32(DI), Y11
-	JMP     rows6_loadpart_done
+	JMP     rows6x2loadpart_done
 
-rows6_loadpart:
+rows6x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -935,8 +937,8 @@ rows6_loadpart:
 	VMASKMOVPS (DI), Y12, Y10
 	VMASKMOVPS 32(DI), Y13, Y11
 
-rows6_loadpart_done:
-rows6_start:
+rows6x2loadpart_done:
+rows6x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -948,9 +950,9 @@ rows6_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows6_tail
+	JLT  rows6x2tail
 
-rows6_loop:
+rows6x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -1043,13 +1045,13 @@ rows6_loop:
 	VFMADD231PS  Y13, Y15, Y11
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows6_loop
+	JGE          rows6x2loop
 
-rows6_tail:
+rows6x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows6_store
+	JEQ  rows6x2store
 
-rows6_one:
+rows6x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -1073,13 +1075,13 @@ rows6_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows6_one
+	JNE          rows6x2one
 
-rows6_store:
+rows6x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows6_storepart
+	JNE     rows6x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
@@ -1098,9 +1100,9 @@ rows6_store:
 	ADDQ    R13, DI
 	VMOVUPS Y10, (DI)
 	VMOVUPS Y11, 32(DI)
-	JMP     rows6_storepart_done
+	JMP     rows6x2storepart_done
 
-rows6_storepart:
+rows6x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1124,7 +1126,875 @@ rows6_storepart:
 	VMASKMOVPS Y10, Y12, (DI)
 	VMASKMOVPS Y11, Y13, 32(DI)
 
-rows6_storepart_done:
+rows6x2storepart_done:
+	VZEROUPPER
+	RET
+
+narrow:
+	CMPQ   DI, $0x06
+	JEQ    rows6x1
+	CMPQ   DI, $0x05
+	JEQ    rows5x1
+	CMPQ   DI, $0x04
+	JEQ    rows4x1
+	CMPQ   DI, $0x03
+	JEQ    rows3x1
+	CMPQ   DI, $0x02
+	JEQ    rows2x1
+	CMPQ   80(SI), $0x00
+	JNE    rows1x1load
+	VXORPS Y0, Y0, Y0
+	JMP    rows1x1start
+
+rows1x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows1x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	JMP     rows1x1loadpart_done
+
+rows1x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+
+rows1x1loadpart_done:
+rows1x1start:
+	LEAQ (AX), DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows1x1tail
+
+rows1x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows1x1loop
+
+rows1x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows1x1store
+
+rows1x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows1x1one
+
+rows1x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows1x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	JMP     rows1x1storepart_done
+
+rows1x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+
+rows1x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows2x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows2x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	JMP    rows2x1start
+
+rows2x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows2x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	JMP     rows2x1loadpart_done
+
+rows2x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+
+rows2x1loadpart_done:
+rows2x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows2x1tail
+
+rows2x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 8(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 12(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows2x1loop
+
+rows2x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows2x1store
+
+rows2x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows2x1one
+
+rows2x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows2x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	JMP     rows2x1storepart_done
+
+rows2x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+
+rows2x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows3x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows3x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	JMP    rows3x1start
+
+rows3x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows3x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y2
+	JMP     rows3x1loadpart_done
+
+rows3x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y2
+
+rows3x1loadpart_done:
+rows3x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows3x1tail
+
+rows3x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 4(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 8(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 12(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 12(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows3x1loop
+
+rows3x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows3x1store
+
+rows3x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows3x1one
+
+rows3x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows3x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y2, (DI)
+	JMP     rows3x1storepart_done
+
+rows3x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y2, Y12, (DI)
+
+rows3x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows4x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows4x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	JMP    rows4x1start
+
+rows4x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows4x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y2
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y3
+	JMP     rows4x1loadpart_done
+
+rows4x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y2
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y3
+
+rows4x1loadpart_done:
+rows4x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows4x1tail
+
+rows4x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS (R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 4(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 4(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 8(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 8(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 12(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 12(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows4x1loop
+
+rows4x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows4x1store
+
+rows4x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS (R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows4x1one
+
+rows4x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows4x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y2, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y3, (DI)
+	JMP     rows4x1storepart_done
+
+rows4x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y2, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y3, Y12, (DI)
+
+rows4x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows5x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows5x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	JMP    rows5x1start
+
+rows5x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows5x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y2
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y3
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y4
+	JMP     rows5x1loadpart_done
+
+rows5x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y2
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y3
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y4
+
+rows5x1loadpart_done:
+rows5x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows5x1tail
+
+rows5x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS (R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS (R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 4(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 4(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 4(R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 8(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 8(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 8(R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 12(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 12(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 12(R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows5x1loop
+
+rows5x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows5x1store
+
+rows5x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS (R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS (R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows5x1one
+
+rows5x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows5x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y2, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y3, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y4, (DI)
+	JMP     rows5x1storepart_done
+
+rows5x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y2, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y3, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y4, Y12, (DI)
+
+rows5x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows6x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows6x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	JMP    rows6x1start
+
+rows6x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows6x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y2
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y3
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y4
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y5
+	JMP     rows6x1loadpart_done
+
+rows6x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y2
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y3
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y4
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y5
+
+rows6x1loadpart_done:
+rows6x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows6x1tail
+
+rows6x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS (R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS (R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS (R8)(R12*1), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 4(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 4(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 4(R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS 4(R8)(R12*1), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 8(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 8(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 8(R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS 8(R8)(R12*1), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 12(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 12(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 12(R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS 12(R8)(R12*1), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows6x1loop
+
+rows6x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows6x1store
+
+rows6x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS (R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS (R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS (R8)(R10*4), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS (R8)(R12*1), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows6x1one
+
+rows6x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows6x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y2, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y3, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y4, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y5, (DI)
+	JMP     rows6x1storepart_done
+
+rows6x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y2, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y3, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y4, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y5, Y12, (DI)
+
+rows6x1storepart_done:
 	VZEROUPPER
 	RET
 
@@ -1145,32 +2015,34 @@ TEXT ·tileColAVX2(SB), NOSPLIT, $0-8
 	LEAQ   (R10)(R10*2), R11
 	LEAQ   (BX)(BX*1), R14
 	LEAQ   (R11)(R10*1), R12
+	CMPQ   CX, $0x08
+	JLE    narrow
 	CMPQ   DI, $0x06
-	JEQ    rows6
+	JEQ    rows6x2
 	CMPQ   DI, $0x05
-	JEQ    rows5
+	JEQ    rows5x2
 	CMPQ   DI, $0x04
-	JEQ    rows4
+	JEQ    rows4x2
 	CMPQ   DI, $0x03
-	JEQ    rows3
+	JEQ    rows3x2
 	CMPQ   DI, $0x02
-	JEQ    rows2
+	JEQ    rows2x2
 	CMPQ   80(SI), $0x00
-	JNE    rows1_load
+	JNE    rows1x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	JMP    rows1_start
+	JMP    rows1x2start
 
-rows1_load:
+rows1x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows1_loadpart
+	JNE     rows1x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
-	JMP     rows1_loadpart_done
+	JMP     rows1x2loadpart_done
 
-rows1_loadpart:
+rows1x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1179,17 +2051,17 @@ rows1_loadpart:
 	VMASKMOVPS (DI), Y12, Y0
 	VMASKMOVPS 32(DI), Y13, Y1
 
-rows1_loadpart_done:
-rows1_start:
+rows1x2loadpart_done:
+rows1x2start:
 	LEAQ (AX), DI
 	MOVQ 88(SI), DX
 	MOVQ 96(SI), R15
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows1_tail
+	JLT  rows1x2tail
 
-rows1_loop:
+rows1x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -1222,13 +2094,13 @@ rows1_loop:
 	VFMADD231PS  Y13, Y14, Y1
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows1_loop
+	JGE          rows1x2loop
 
-rows1_tail:
+rows1x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows1_store
+	JEQ  rows1x2store
 
-rows1_one:
+rows1x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -1237,19 +2109,19 @@ rows1_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows1_one
+	JNE          rows1x2one
 
-rows1_store:
+rows1x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows1_storepart
+	JNE     rows1x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
-	JMP     rows1_storepart_done
+	JMP     rows1x2storepart_done
 
-rows1_storepart:
+rows1x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1258,32 +2130,32 @@ rows1_storepart:
 	VMASKMOVPS Y0, Y12, (DI)
 	VMASKMOVPS Y1, Y13, 32(DI)
 
-rows1_storepart_done:
+rows1x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows2:
+rows2x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows2_load
+	JNE    rows2x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	JMP    rows2_start
+	JMP    rows2x2start
 
-rows2_load:
+rows2x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows2_loadpart
+	JNE     rows2x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y2
 	VMOVUPS 32(DI), Y3
-	JMP     rows2_loadpart_done
+	JMP     rows2x2loadpart_done
 
-rows2_loadpart:
+rows2x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1295,8 +2167,8 @@ rows2_loadpart:
 	VMASKMOVPS (DI), Y12, Y2
 	VMASKMOVPS 32(DI), Y13, Y3
 
-rows2_loadpart_done:
-rows2_start:
+rows2x2loadpart_done:
+rows2x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	MOVQ 88(SI), DX
@@ -1304,9 +2176,9 @@ rows2_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows2_tail
+	JLT  rows2x2tail
 
-rows2_loop:
+rows2x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -1351,13 +2223,13 @@ rows2_loop:
 	VFMADD231PS  Y13, Y15, Y3
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows2_loop
+	JGE          rows2x2loop
 
-rows2_tail:
+rows2x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows2_store
+	JEQ  rows2x2store
 
-rows2_one:
+rows2x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -1369,22 +2241,22 @@ rows2_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows2_one
+	JNE          rows2x2one
 
-rows2_store:
+rows2x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows2_storepart
+	JNE     rows2x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	ADDQ    R13, DI
 	VMOVUPS Y2, (DI)
 	VMOVUPS Y3, 32(DI)
-	JMP     rows2_storepart_done
+	JMP     rows2x2storepart_done
 
-rows2_storepart:
+rows2x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1396,25 +2268,25 @@ rows2_storepart:
 	VMASKMOVPS Y2, Y12, (DI)
 	VMASKMOVPS Y3, Y13, 32(DI)
 
-rows2_storepart_done:
+rows2x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows3:
+rows3x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows3_load
+	JNE    rows3x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
-	JMP    rows3_start
+	JMP    rows3x2start
 
-rows3_load:
+rows3x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows3_loadpart
+	JNE     rows3x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
@@ -1424,9 +2296,9 @@ rows3_load:
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y4
 	VMOVUPS 32(DI), Y5
-	JMP     rows3_loadpart_done
+	JMP     rows3x2loadpart_done
 
-rows3_loadpart:
+rows3x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1441,8 +2313,8 @@ rows3_loadpart:
 	VMASKMOVPS (DI), Y12, Y4
 	VMASKMOVPS 32(DI), Y13, Y5
 
-rows3_loadpart_done:
-rows3_start:
+rows3x2loadpart_done:
+rows3x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -1451,9 +2323,9 @@ rows3_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows3_tail
+	JLT  rows3x2tail
 
-rows3_loop:
+rows3x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -1510,13 +2382,13 @@ rows3_loop:
 	VFMADD231PS  Y13, Y14, Y5
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows3_loop
+	JGE          rows3x2loop
 
-rows3_tail:
+rows3x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows3_store
+	JEQ  rows3x2store
 
-rows3_one:
+rows3x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -1531,13 +2403,13 @@ rows3_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows3_one
+	JNE          rows3x2one
 
-rows3_store:
+rows3x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows3_storepart
+	JNE     rows3x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
@@ -1547,9 +2419,9 @@ rows3_store:
 	ADDQ    R13, DI
 	VMOVUPS Y4, (DI)
 	VMOVUPS Y5, 32(DI)
-	JMP     rows3_storepart_done
+	JMP     rows3x2storepart_done
 
-rows3_storepart:
+rows3x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1564,13 +2436,13 @@ rows3_storepart:
 	VMASKMOVPS Y4, Y12, (DI)
 	VMASKMOVPS Y5, Y13, 32(DI)
 
-rows3_storepart_done:
+rows3x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows4:
+rows4x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows4_load
+	JNE    rows4x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1579,12 +2451,12 @@ rows4:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	JMP    rows4_start
+	JMP    rows4x2start
 
-rows4_load:
+rows4x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows4_loadpart
+	JNE     rows4x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
@@ -1597,9 +2469,9 @@ rows4_load:
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y6
 	VMOVUPS 32(DI), Y7
-	JMP     rows4_loadpart_done
+	JMP     rows4x2loadpart_done
 
-rows4_loadpart:
+rows4x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1617,8 +2489,8 @@ rows4_loadpart:
 	VMASKMOVPS (DI), Y12, Y6
 	VMASKMOVPS 32(DI), Y13, Y7
 
-rows4_loadpart_done:
-rows4_start:
+rows4x2loadpart_done:
+rows4x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -1628,9 +2500,9 @@ rows4_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows4_tail
+	JLT  rows4x2tail
 
-rows4_loop:
+rows4x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -1699,13 +2571,13 @@ rows4_loop:
 	VFMADD231PS  Y13, Y15, Y7
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows4_loop
+	JGE          rows4x2loop
 
-rows4_tail:
+rows4x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows4_store
+	JEQ  rows4x2store
 
-rows4_one:
+rows4x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -1723,13 +2595,13 @@ rows4_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows4_one
+	JNE          rows4x2one
 
-rows4_store:
+rows4x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows4_storepart
+	JNE     rows4x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
@@ -1742,9 +2614,9 @@ rows4_store:
 	ADDQ    R13, DI
 	VMOVUPS Y6, (DI)
 	VMOVUPS Y7, 32(DI)
-	JMP     rows4_storepart_done
+	JMP     rows4x2storepart_done
 
-rows4_storepart:
+rows4x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1762,13 +2634,13 @@ rows4_storepart:
 	VMASKMOVPS Y6, Y12, (DI)
 	VMASKMOVPS Y7, Y13, 32(DI)
 
-rows4_storepart_done:
+rows4x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows5:
+rows5x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows5_load
+	JNE    rows5x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1779,12 +2651,12 @@ rows5:
 	VXORPS Y7, Y7, Y7
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
-	JMP    rows5_start
+	JMP    rows5x2start
 
-rows5_load:
+rows5x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows5_loadpart
+	JNE     rows5x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
@@ -1800,9 +2672,9 @@ rows5_load:
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y8
 	VMOVUPS 32(DI), Y9
-	JMP     rows5_loadpart_done
+	JMP     rows5x2loadpart_done
 
-rows5_loadpart:
+rows5x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1823,8 +2695,8 @@ rows5_loadpart:
 	VMASKMOVPS (DI), Y12, Y8
 	VMASKMOVPS 32(DI), Y13, Y9
 
-rows5_loadpart_done:
-rows5_start:
+rows5x2loadpart_done:
+rows5x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -1835,9 +2707,9 @@ rows5_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows5_tail
+	JLT  rows5x2tail
 
-rows5_loop:
+rows5x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -1918,13 +2790,13 @@ rows5_loop:
 	VFMADD231PS  Y13, Y14, Y9
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows5_loop
+	JGE          rows5x2loop
 
-rows5_tail:
+rows5x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows5_store
+	JEQ  rows5x2store
 
-rows5_one:
+rows5x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -1945,13 +2817,13 @@ rows5_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows5_one
+	JNE          rows5x2one
 
-rows5_store:
+rows5x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows5_storepart
+	JNE     rows5x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
@@ -1967,9 +2839,9 @@ rows5_store:
 	ADDQ    R13, DI
 	VMOVUPS Y8, (DI)
 	VMOVUPS Y9, 32(DI)
-	JMP     rows5_storepart_done
+	JMP     rows5x2storepart_done
 
-rows5_storepart:
+rows5x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -1990,13 +2862,13 @@ rows5_storepart:
 	VMASKMOVPS Y8, Y12, (DI)
 	VMASKMOVPS Y9, Y13, 32(DI)
 
-rows5_storepart_done:
+rows5x2storepart_done:
 	VZEROUPPER
 	RET
 
-rows6:
+rows6x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows6_load
+	JNE    rows6x2load
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2009,12 +2881,12 @@ rows6:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	JMP    rows6_start
+	JMP    rows6x2start
 
-rows6_load:
+rows6x2load:
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows6_loadpart
+	JNE     rows6x2loadpart
 	MOVQ    16(SI), DI
 	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
@@ -2033,9 +2905,9 @@ rows6_load:
 	ADDQ    R13, DI
 	VMOVUPS (DI), Y10
 	VMOVUPS 32(DI), Y11
-	JMP     rows6_loadpart_done
+	JMP     rows6x2loadpart_done
 
-rows6_loadpart:
+rows6x2loadpart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -2059,8 +2931,8 @@ rows6_loadpart:
 	VMASKMOVPS (DI), Y12, Y10
 	VMASKMOVPS 32(DI), Y13, Y11
 
-rows6_loadpart_done:
-rows6_start:
+rows6x2loadpart_done:
+rows6x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -2072,9 +2944,9 @@ rows6_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows6_tail
+	JLT  rows6x2tail
 
-rows6_loop:
+rows6x2loop:
 	PREFETCHT0   (AX)
 	ADDQ         R13, AX
 	CMPQ         AX, DI
@@ -2167,13 +3039,13 @@ rows6_loop:
 	VFMADD231PS  Y13, Y15, Y11
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows6_loop
+	JGE          rows6x2loop
 
-rows6_tail:
+rows6x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows6_store
+	JEQ  rows6x2store
 
-rows6_one:
+rows6x2one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (R8), Y14
@@ -2197,13 +3069,13 @@ rows6_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows6_one
+	JNE          rows6x2one
 
-rows6_store:
+rows6x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    72(SI), CX
 	CMPQ    CX, $0x10
-	JNE     rows6_storepart
+	JNE     rows6x2storepart
 	MOVQ    16(SI), DI
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
@@ -2222,9 +3094,9 @@ rows6_store:
 	ADDQ    R13, DI
 	VMOVUPS Y10, (DI)
 	VMOVUPS Y11, 32(DI)
-	JMP     rows6_storepart_done
+	JMP     rows6x2storepart_done
 
-rows6_storepart:
+rows6x2storepart:
 	NEGQ       CX
 	LEAQ       gemmMask<>+0(SB), DI
 	VMOVUPS    64(DI)(CX*4), Y12
@@ -2248,7 +3120,875 @@ rows6_storepart:
 	VMASKMOVPS Y10, Y12, (DI)
 	VMASKMOVPS Y11, Y13, 32(DI)
 
-rows6_storepart_done:
+rows6x2storepart_done:
+	VZEROUPPER
+	RET
+
+narrow:
+	CMPQ   DI, $0x06
+	JEQ    rows6x1
+	CMPQ   DI, $0x05
+	JEQ    rows5x1
+	CMPQ   DI, $0x04
+	JEQ    rows4x1
+	CMPQ   DI, $0x03
+	JEQ    rows3x1
+	CMPQ   DI, $0x02
+	JEQ    rows2x1
+	CMPQ   80(SI), $0x00
+	JNE    rows1x1load
+	VXORPS Y0, Y0, Y0
+	JMP    rows1x1start
+
+rows1x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows1x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	JMP     rows1x1loadpart_done
+
+rows1x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+
+rows1x1loadpart_done:
+rows1x1start:
+	LEAQ (AX), DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows1x1tail
+
+rows1x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows1x1loop
+
+rows1x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows1x1store
+
+rows1x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows1x1one
+
+rows1x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows1x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	JMP     rows1x1storepart_done
+
+rows1x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+
+rows1x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows2x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows2x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	JMP    rows2x1start
+
+rows2x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows2x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	JMP     rows2x1loadpart_done
+
+rows2x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+
+rows2x1loadpart_done:
+rows2x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows2x1tail
+
+rows2x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows2x1loop
+
+rows2x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows2x1store
+
+rows2x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows2x1one
+
+rows2x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows2x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	JMP     rows2x1storepart_done
+
+rows2x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+
+rows2x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows3x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows3x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	JMP    rows3x1start
+
+rows3x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows3x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y2
+	JMP     rows3x1loadpart_done
+
+rows3x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y2
+
+rows3x1loadpart_done:
+rows3x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows3x1tail
+
+rows3x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows3x1loop
+
+rows3x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows3x1store
+
+rows3x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows3x1one
+
+rows3x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows3x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y2, (DI)
+	JMP     rows3x1storepart_done
+
+rows3x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y2, Y12, (DI)
+
+rows3x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows4x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows4x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	JMP    rows4x1start
+
+rows4x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows4x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y2
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y3
+	JMP     rows4x1loadpart_done
+
+rows4x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y2
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y3
+
+rows4x1loadpart_done:
+rows4x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows4x1tail
+
+rows4x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows4x1loop
+
+rows4x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows4x1store
+
+rows4x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows4x1one
+
+rows4x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows4x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y2, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y3, (DI)
+	JMP     rows4x1storepart_done
+
+rows4x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y2, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y3, Y12, (DI)
+
+rows4x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows5x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows5x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	JMP    rows5x1start
+
+rows5x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows5x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y2
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y3
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y4
+	JMP     rows5x1loadpart_done
+
+rows5x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y2
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y3
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y4
+
+rows5x1loadpart_done:
+rows5x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows5x1tail
+
+rows5x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows5x1loop
+
+rows5x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows5x1store
+
+rows5x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows5x1one
+
+rows5x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows5x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y2, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y3, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y4, (DI)
+	JMP     rows5x1storepart_done
+
+rows5x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y2, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y3, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y4, Y12, (DI)
+
+rows5x1storepart_done:
+	VZEROUPPER
+	RET
+
+rows6x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows6x1load
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	JMP    rows6x1start
+
+rows6x1load:
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows6x1loadpart
+	MOVQ    16(SI), DI
+	VMOVUPS (DI), Y0
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y1
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y2
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y3
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y4
+	ADDQ    R13, DI
+	VMOVUPS (DI), Y5
+	JMP     rows6x1loadpart_done
+
+rows6x1loadpart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS (DI), Y12, Y0
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y1
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y2
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y3
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y4
+	ADDQ       R13, DI
+	VMASKMOVPS (DI), Y12, Y5
+
+rows6x1loadpart_done:
+rows6x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows6x1tail
+
+rows6x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS 20(R8), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8)(R10*1), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS 20(R8)(R10*1), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8)(R10*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS 20(R8)(R10*2), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	VMOVUPS      (SI)(BX*1), Y12
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8)(R11*1), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS 20(R8)(R11*1), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows6x1loop
+
+rows6x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows6x1store
+
+rows6x1one:
+	VMOVUPS      (SI), Y12
+	VBROADCASTSS (R8), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VBROADCASTSS 4(R8), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VBROADCASTSS 8(R8), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VBROADCASTSS 12(R8), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VBROADCASTSS 16(R8), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VBROADCASTSS 20(R8), Y15
+	VFMADD231PS  Y12, Y15, Y5
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows6x1one
+
+rows6x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    72(SI), CX
+	CMPQ    CX, $0x08
+	JNE     rows6x1storepart
+	MOVQ    16(SI), DI
+	VMOVUPS Y0, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y2, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y3, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y4, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Y5, (DI)
+	JMP     rows6x1storepart_done
+
+rows6x1storepart:
+	NEGQ       CX
+	LEAQ       gemmMask<>+0(SB), DI
+	VMOVUPS    64(DI)(CX*4), Y12
+	VMOVUPS    96(DI)(CX*4), Y13
+	MOVQ       16(SI), DI
+	VMASKMOVPS Y0, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y1, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y2, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y3, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y4, Y12, (DI)
+	ADDQ       R13, DI
+	VMASKMOVPS Y5, Y12, (DI)
+
+rows6x1storepart_done:
 	VZEROUPPER
 	RET
 
@@ -2384,53 +4124,55 @@ TEXT ·tileRowAVX512(SB), NOSPLIT, $0-8
 	LEAQ   (R10)(R10*4), R12
 	LEAQ   (R8)(R11*2), R9
 	ADDQ   R10, R9
+	CMPQ   CX, $0x10
+	JLE    narrow
 	CMPQ   DI, $0x0e
-	JEQ    rows14
+	JEQ    rows14x2
 	CMPQ   DI, $0x0d
-	JEQ    rows13
+	JEQ    rows13x2
 	CMPQ   DI, $0x0c
-	JEQ    rows12
+	JEQ    rows12x2
 	CMPQ   DI, $0x0b
-	JEQ    rows11
+	JEQ    rows11x2
 	CMPQ   DI, $0x0a
-	JEQ    rows10
+	JEQ    rows10x2
 	CMPQ   DI, $0x09
-	JEQ    rows9
+	JEQ    rows9x2
 	CMPQ   DI, $0x08
-	JEQ    rows8
+	JEQ    rows8x2
 	CMPQ   DI, $0x07
-	JEQ    rows7
+	JEQ    rows7x2
 	CMPQ   DI, $0x06
-	JEQ    rows6
+	JEQ    rows6x2
 	CMPQ   DI, $0x05
-	JEQ    rows5
+	JEQ    rows5x2
 	CMPQ   DI, $0x04
-	JEQ    rows4
+	JEQ    rows4x2
 	CMPQ   DI, $0x03
-	JEQ    rows3
+	JEQ    rows3x2
 	CMPQ   DI, $0x02
-	JEQ    rows2
+	JEQ    rows2x2
 	CMPQ   80(SI), $0x00
-	JNE    rows1_load
+	JNE    rows1x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
-	JMP    rows1_start
+	JMP    rows1x2start
 
-rows1_load:
+rows1x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
 
-rows1_start:
+rows1x2start:
 	LEAQ (AX), DI
 	MOVQ 88(SI), DX
 	MOVQ 96(SI), R15
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows1_tail
+	JLT  rows1x2tail
 
-rows1_loop:
+rows1x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -2464,13 +4206,13 @@ rows1_loop:
 	VFMADD231PS  Z29, Z30, Z1
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows1_loop
+	JGE          rows1x2loop
 
-rows1_tail:
+rows1x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows1_store
+	JEQ  rows1x2store
 
-rows1_one:
+rows1x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -2479,9 +4221,9 @@ rows1_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows1_one
+	JNE          rows1x2one
 
-rows1_store:
+rows1x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -2489,16 +4231,16 @@ rows1_store:
 	VZEROUPPER
 	RET
 
-rows2:
+rows2x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows2_load
+	JNE    rows2x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	JMP    rows2_start
+	JMP    rows2x2start
 
-rows2_load:
+rows2x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -2506,7 +4248,7 @@ rows2_load:
 	VMOVUPS.Z (DI), K1, Z2
 	VMOVUPS.Z 64(DI), K2, Z3
 
-rows2_start:
+rows2x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	MOVQ 88(SI), DX
@@ -2514,9 +4256,9 @@ rows2_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows2_tail
+	JLT  rows2x2tail
 
-rows2_loop:
+rows2x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -2562,13 +4304,13 @@ rows2_loop:
 	VFMADD231PS  Z29, Z31, Z3
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows2_loop
+	JGE          rows2x2loop
 
-rows2_tail:
+rows2x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows2_store
+	JEQ  rows2x2store
 
-rows2_one:
+rows2x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -2580,9 +4322,9 @@ rows2_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows2_one
+	JNE          rows2x2one
 
-rows2_store:
+rows2x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -2593,18 +4335,18 @@ rows2_store:
 	VZEROUPPER
 	RET
 
-rows3:
+rows3x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows3_load
+	JNE    rows3x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
-	JMP    rows3_start
+	JMP    rows3x2start
 
-rows3_load:
+rows3x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -2615,7 +4357,7 @@ rows3_load:
 	VMOVUPS.Z (DI), K1, Z4
 	VMOVUPS.Z 64(DI), K2, Z5
 
-rows3_start:
+rows3x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -2624,9 +4366,9 @@ rows3_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows3_tail
+	JLT  rows3x2tail
 
-rows3_loop:
+rows3x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -2684,13 +4426,13 @@ rows3_loop:
 	VFMADD231PS  Z29, Z30, Z5
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows3_loop
+	JGE          rows3x2loop
 
-rows3_tail:
+rows3x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows3_store
+	JEQ  rows3x2store
 
-rows3_one:
+rows3x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -2705,9 +4447,9 @@ rows3_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows3_one
+	JNE          rows3x2one
 
-rows3_store:
+rows3x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -2721,9 +4463,9 @@ rows3_store:
 	VZEROUPPER
 	RET
 
-rows4:
+rows4x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows4_load
+	JNE    rows4x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2732,9 +4474,9 @@ rows4:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	JMP    rows4_start
+	JMP    rows4x2start
 
-rows4_load:
+rows4x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -2748,7 +4490,7 @@ rows4_load:
 	VMOVUPS.Z (DI), K1, Z6
 	VMOVUPS.Z 64(DI), K2, Z7
 
-rows4_start:
+rows4x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -2758,9 +4500,9 @@ rows4_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows4_tail
+	JLT  rows4x2tail
 
-rows4_loop:
+rows4x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -2830,13 +4572,13 @@ rows4_loop:
 	VFMADD231PS  Z29, Z31, Z7
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows4_loop
+	JGE          rows4x2loop
 
-rows4_tail:
+rows4x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows4_store
+	JEQ  rows4x2store
 
-rows4_one:
+rows4x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -2854,9 +4596,9 @@ rows4_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows4_one
+	JNE          rows4x2one
 
-rows4_store:
+rows4x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -2873,9 +4615,9 @@ rows4_store:
 	VZEROUPPER
 	RET
 
-rows5:
+rows5x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows5_load
+	JNE    rows5x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2886,9 +4628,9 @@ rows5:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
-	JMP    rows5_start
+	JMP    rows5x2start
 
-rows5_load:
+rows5x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -2905,7 +4647,7 @@ rows5_load:
 	VMOVUPS.Z (DI), K1, Z8
 	VMOVUPS.Z 64(DI), K2, Z9
 
-rows5_start:
+rows5x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -2916,9 +4658,9 @@ rows5_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows5_tail
+	JLT  rows5x2tail
 
-rows5_loop:
+rows5x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -3000,13 +4742,13 @@ rows5_loop:
 	VFMADD231PS  Z29, Z30, Z9
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows5_loop
+	JGE          rows5x2loop
 
-rows5_tail:
+rows5x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows5_store
+	JEQ  rows5x2store
 
-rows5_one:
+rows5x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -3027,9 +4769,9 @@ rows5_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows5_one
+	JNE          rows5x2one
 
-rows5_store:
+rows5x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -3049,9 +4791,9 @@ rows5_store:
 	VZEROUPPER
 	RET
 
-rows6:
+rows6x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows6_load
+	JNE    rows6x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3064,9 +4806,9 @@ rows6:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
-	JMP    rows6_start
+	JMP    rows6x2start
 
-rows6_load:
+rows6x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -3086,7 +4828,7 @@ rows6_load:
 	VMOVUPS.Z (DI), K1, Z10
 	VMOVUPS.Z 64(DI), K2, Z11
 
-rows6_start:
+rows6x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -3098,9 +4840,9 @@ rows6_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows6_tail
+	JLT  rows6x2tail
 
-rows6_loop:
+rows6x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -3194,13 +4936,13 @@ rows6_loop:
 	VFMADD231PS  Z29, Z31, Z11
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows6_loop
+	JGE          rows6x2loop
 
-rows6_tail:
+rows6x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows6_store
+	JEQ  rows6x2store
 
-rows6_one:
+rows6x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -3224,9 +4966,9 @@ rows6_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows6_one
+	JNE          rows6x2one
 
-rows6_store:
+rows6x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -3249,9 +4991,9 @@ rows6_store:
 	VZEROUPPER
 	RET
 
-rows7:
+rows7x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows7_load
+	JNE    rows7x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3266,9 +5008,9 @@ rows7:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
-	JMP    rows7_start
+	JMP    rows7x2start
 
-rows7_load:
+rows7x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -3291,7 +5033,7 @@ rows7_load:
 	VMOVUPS.Z (DI), K1, Z12
 	VMOVUPS.Z 64(DI), K2, Z13
 
-rows7_start:
+rows7x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -3304,9 +5046,9 @@ rows7_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows7_tail
+	JLT  rows7x2tail
 
-rows7_loop:
+rows7x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -3412,13 +5154,13 @@ rows7_loop:
 	VFMADD231PS  Z29, Z30, Z13
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, CX
-	JGE          rows7_loop
+	JGE          rows7x2loop
 
-rows7_tail:
+rows7x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows7_store
+	JEQ  rows7x2store
 
-rows7_one:
+rows7x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -3445,9 +5187,9 @@ rows7_one:
 	ADDQ         BX, SI
 	ADDQ         $0x04, R8
 	DECQ         CX
-	JNE          rows7_one
+	JNE          rows7x2one
 
-rows7_store:
+rows7x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -3473,9 +5215,9 @@ rows7_store:
 	VZEROUPPER
 	RET
 
-rows8:
+rows8x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows8_load
+	JNE    rows8x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3492,9 +5234,9 @@ rows8:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	JMP    rows8_start
+	JMP    rows8x2start
 
-rows8_load:
+rows8x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -3520,7 +5262,7 @@ rows8_load:
 	VMOVUPS.Z (DI), K1, Z14
 	VMOVUPS.Z 64(DI), K2, Z15
 
-rows8_start:
+rows8x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -3534,9 +5276,9 @@ rows8_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows8_tail
+	JLT  rows8x2tail
 
-rows8_loop:
+rows8x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -3655,13 +5397,13 @@ rows8_loop:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, CX
-	JGE          rows8_loop
+	JGE          rows8x2loop
 
-rows8_tail:
+rows8x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows8_store
+	JEQ  rows8x2store
 
-rows8_one:
+rows8x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -3692,9 +5434,9 @@ rows8_one:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R9
 	DECQ         CX
-	JNE          rows8_one
+	JNE          rows8x2one
 
-rows8_store:
+rows8x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -3723,9 +5465,9 @@ rows8_store:
 	VZEROUPPER
 	RET
 
-rows9:
+rows9x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows9_load
+	JNE    rows9x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3744,9 +5486,9 @@ rows9:
 	VPXORD Z15, Z15, Z15
 	VPXORD Z16, Z16, Z16
 	VPXORD Z17, Z17, Z17
-	JMP    rows9_start
+	JMP    rows9x2start
 
-rows9_load:
+rows9x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -3775,7 +5517,7 @@ rows9_load:
 	VMOVUPS.Z (DI), K1, Z16
 	VMOVUPS.Z 64(DI), K2, Z17
 
-rows9_start:
+rows9x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -3790,9 +5532,9 @@ rows9_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows9_tail
+	JLT  rows9x2tail
 
-rows9_loop:
+rows9x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -3923,13 +5665,13 @@ rows9_loop:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, CX
-	JGE          rows9_loop
+	JGE          rows9x2loop
 
-rows9_tail:
+rows9x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows9_store
+	JEQ  rows9x2store
 
-rows9_one:
+rows9x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -3963,9 +5705,9 @@ rows9_one:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R9
 	DECQ         CX
-	JNE          rows9_one
+	JNE          rows9x2one
 
-rows9_store:
+rows9x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -3997,9 +5739,9 @@ rows9_store:
 	VZEROUPPER
 	RET
 
-rows10:
+rows10x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows10_load
+	JNE    rows10x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4020,9 +5762,9 @@ rows10:
 	VPXORD Z17, Z17, Z17
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
-	JMP    rows10_start
+	JMP    rows10x2start
 
-rows10_load:
+rows10x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -4054,7 +5796,7 @@ rows10_load:
 	VMOVUPS.Z (DI), K1, Z18
 	VMOVUPS.Z 64(DI), K2, Z19
 
-rows10_start:
+rows10x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -4070,9 +5812,9 @@ rows10_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows10_tail
+	JLT  rows10x2tail
 
-rows10_loop:
+rows10x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -4215,13 +5957,13 @@ rows10_loop:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, CX
-	JGE          rows10_loop
+	JGE          rows10x2loop
 
-rows10_tail:
+rows10x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows10_store
+	JEQ  rows10x2store
 
-rows10_one:
+rows10x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -4258,9 +6000,9 @@ rows10_one:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R9
 	DECQ         CX
-	JNE          rows10_one
+	JNE          rows10x2one
 
-rows10_store:
+rows10x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -4295,9 +6037,9 @@ rows10_store:
 	VZEROUPPER
 	RET
 
-rows11:
+rows11x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows11_load
+	JNE    rows11x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4320,9 +6062,9 @@ rows11:
 	VPXORD Z19, Z19, Z19
 	VPXORD Z20, Z20, Z20
 	VPXORD Z21, Z21, Z21
-	JMP    rows11_start
+	JMP    rows11x2start
 
-rows11_load:
+rows11x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -4357,7 +6099,7 @@ rows11_load:
 	VMOVUPS.Z (DI), K1, Z20
 	VMOVUPS.Z 64(DI), K2, Z21
 
-rows11_start:
+rows11x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -4374,9 +6116,9 @@ rows11_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows11_tail
+	JLT  rows11x2tail
 
-rows11_loop:
+rows11x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -4531,13 +6273,13 @@ rows11_loop:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, CX
-	JGE          rows11_loop
+	JGE          rows11x2loop
 
-rows11_tail:
+rows11x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows11_store
+	JEQ  rows11x2store
 
-rows11_one:
+rows11x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -4577,9 +6319,9 @@ rows11_one:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R9
 	DECQ         CX
-	JNE          rows11_one
+	JNE          rows11x2one
 
-rows11_store:
+rows11x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -4617,9 +6359,9 @@ rows11_store:
 	VZEROUPPER
 	RET
 
-rows12:
+rows12x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows12_load
+	JNE    rows12x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4644,9 +6386,9 @@ rows12:
 	VPXORD Z21, Z21, Z21
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
-	JMP    rows12_start
+	JMP    rows12x2start
 
-rows12_load:
+rows12x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -4684,7 +6426,7 @@ rows12_load:
 	VMOVUPS.Z (DI), K1, Z22
 	VMOVUPS.Z 64(DI), K2, Z23
 
-rows12_start:
+rows12x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -4702,9 +6444,9 @@ rows12_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows12_tail
+	JLT  rows12x2tail
 
-rows12_loop:
+rows12x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -4871,13 +6613,13 @@ rows12_loop:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, CX
-	JGE          rows12_loop
+	JGE          rows12x2loop
 
-rows12_tail:
+rows12x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows12_store
+	JEQ  rows12x2store
 
-rows12_one:
+rows12x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -4920,9 +6662,9 @@ rows12_one:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R9
 	DECQ         CX
-	JNE          rows12_one
+	JNE          rows12x2one
 
-rows12_store:
+rows12x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -4963,9 +6705,9 @@ rows12_store:
 	VZEROUPPER
 	RET
 
-rows13:
+rows13x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows13_load
+	JNE    rows13x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4992,9 +6734,9 @@ rows13:
 	VPXORD Z23, Z23, Z23
 	VPXORD Z24, Z24, Z24
 	VPXORD Z25, Z25, Z25
-	JMP    rows13_start
+	JMP    rows13x2start
 
-rows13_load:
+rows13x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -5035,7 +6777,7 @@ rows13_load:
 	VMOVUPS.Z (DI), K1, Z24
 	VMOVUPS.Z 64(DI), K2, Z25
 
-rows13_start:
+rows13x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -5054,9 +6796,9 @@ rows13_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows13_tail
+	JLT  rows13x2tail
 
-rows13_loop:
+rows13x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -5235,13 +6977,13 @@ rows13_loop:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, CX
-	JGE          rows13_loop
+	JGE          rows13x2loop
 
-rows13_tail:
+rows13x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows13_store
+	JEQ  rows13x2store
 
-rows13_one:
+rows13x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -5287,9 +7029,9 @@ rows13_one:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R9
 	DECQ         CX
-	JNE          rows13_one
+	JNE          rows13x2one
 
-rows13_store:
+rows13x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -5333,9 +7075,9 @@ rows13_store:
 	VZEROUPPER
 	RET
 
-rows14:
+rows14x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows14_load
+	JNE    rows14x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -5364,9 +7106,9 @@ rows14:
 	VPXORD Z25, Z25, Z25
 	VPXORD Z26, Z26, Z26
 	VPXORD Z27, Z27, Z27
-	JMP    rows14_start
+	JMP    rows14x2start
 
-rows14_load:
+rows14x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -5410,7 +7152,7 @@ rows14_load:
 	VMOVUPS.Z (DI), K1, Z26
 	VMOVUPS.Z 64(DI), K2, Z27
 
-rows14_start:
+rows14x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -5430,9 +7172,9 @@ rows14_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows14_tail
+	JLT  rows14x2tail
 
-rows14_loop:
+rows14x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -5623,13 +7365,13 @@ rows14_loop:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, CX
-	JGE          rows14_loop
+	JGE          rows14x2loop
 
-rows14_tail:
+rows14x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows14_store
+	JEQ  rows14x2store
 
-rows14_one:
+rows14x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -5678,9 +7420,9 @@ rows14_one:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R9
 	DECQ         CX
-	JNE          rows14_one
+	JNE          rows14x2one
 
-rows14_store:
+rows14x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -5727,6 +7469,2426 @@ rows14_store:
 	VZEROUPPER
 	RET
 
+narrow:
+	CMPQ   DI, $0x0e
+	JEQ    rows14x1
+	CMPQ   DI, $0x0d
+	JEQ    rows13x1
+	CMPQ   DI, $0x0c
+	JEQ    rows12x1
+	CMPQ   DI, $0x0b
+	JEQ    rows11x1
+	CMPQ   DI, $0x0a
+	JEQ    rows10x1
+	CMPQ   DI, $0x09
+	JEQ    rows9x1
+	CMPQ   DI, $0x08
+	JEQ    rows8x1
+	CMPQ   DI, $0x07
+	JEQ    rows7x1
+	CMPQ   DI, $0x06
+	JEQ    rows6x1
+	CMPQ   DI, $0x05
+	JEQ    rows5x1
+	CMPQ   DI, $0x04
+	JEQ    rows4x1
+	CMPQ   DI, $0x03
+	JEQ    rows3x1
+	CMPQ   DI, $0x02
+	JEQ    rows2x1
+	CMPQ   80(SI), $0x00
+	JNE    rows1x1load
+	VPXORD Z0, Z0, Z0
+	JMP    rows1x1start
+
+rows1x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+
+rows1x1start:
+	LEAQ (AX), DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows1x1tail
+
+rows1x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows1x1loop
+
+rows1x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows1x1store
+
+rows1x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows1x1one
+
+rows1x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows2x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows2x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	JMP    rows2x1start
+
+rows2x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+
+rows2x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows2x1tail
+
+rows2x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows2x1loop
+
+rows2x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows2x1store
+
+rows2x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows2x1one
+
+rows2x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows3x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows3x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	JMP    rows3x1start
+
+rows3x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+
+rows3x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows3x1tail
+
+rows3x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows3x1loop
+
+rows3x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows3x1store
+
+rows3x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows3x1one
+
+rows3x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows4x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows4x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	JMP    rows4x1start
+
+rows4x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+
+rows4x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows4x1tail
+
+rows4x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows4x1loop
+
+rows4x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows4x1store
+
+rows4x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows4x1one
+
+rows4x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows5x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows5x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	JMP    rows5x1start
+
+rows5x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+
+rows5x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows5x1tail
+
+rows5x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows5x1loop
+
+rows5x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows5x1store
+
+rows5x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows5x1one
+
+rows5x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows6x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows6x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	JMP    rows6x1start
+
+rows6x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+
+rows6x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows6x1tail
+
+rows6x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows6x1loop
+
+rows6x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows6x1store
+
+rows6x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows6x1one
+
+rows6x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows7x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows7x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	JMP    rows7x1start
+
+rows7x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+
+rows7x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows7x1tail
+
+rows7x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 4(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 8(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 12(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	ADDQ         $0x10, R8
+	SUBQ         $0x04, CX
+	JGE          rows7x1loop
+
+rows7x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows7x1store
+
+rows7x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	DECQ         CX
+	JNE          rows7x1one
+
+rows7x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows8x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows8x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	JMP    rows8x1start
+
+rows8x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+
+rows8x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows8x1tail
+
+rows8x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 4(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 4(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 8(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 8(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 12(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 12(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, CX
+	JGE          rows8x1loop
+
+rows8x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows8x1store
+
+rows8x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         CX
+	JNE          rows8x1one
+
+rows8x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows9x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows9x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	JMP    rows9x1start
+
+rows9x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+
+rows9x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows9x1tail
+
+rows9x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 4(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 4(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 4(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 8(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 8(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 8(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 12(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 12(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 12(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, CX
+	JGE          rows9x1loop
+
+rows9x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows9x1store
+
+rows9x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         CX
+	JNE          rows9x1one
+
+rows9x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows10x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows10x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	JMP    rows10x1start
+
+rows10x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+
+rows10x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows10x1tail
+
+rows10x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 4(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 4(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 4(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 4(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 8(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 8(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 8(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 8(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 12(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 12(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 12(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 12(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, CX
+	JGE          rows10x1loop
+
+rows10x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows10x1store
+
+rows10x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         CX
+	JNE          rows10x1one
+
+rows10x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows11x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows11x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	JMP    rows11x1start
+
+rows11x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z10
+
+rows11x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows11x1tail
+
+rows11x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS (R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 4(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 4(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 4(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 4(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 4(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 8(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 8(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 8(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 8(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 8(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 12(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 12(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 12(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 12(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 12(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, CX
+	JGE          rows11x1loop
+
+rows11x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows11x1store
+
+rows11x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS (R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         CX
+	JNE          rows11x1one
+
+rows11x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z10, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows12x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows12x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	JMP    rows12x1start
+
+rows12x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z10
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z11
+
+rows12x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows12x1tail
+
+rows12x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS (R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS (R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 4(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 4(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 4(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 4(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 4(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 4(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 8(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 8(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 8(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 8(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 8(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 8(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 12(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 12(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 12(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 12(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 12(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 12(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, CX
+	JGE          rows12x1loop
+
+rows12x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows12x1store
+
+rows12x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS (R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS (R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         CX
+	JNE          rows12x1one
+
+rows12x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z11, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows13x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows13x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	JMP    rows13x1start
+
+rows13x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z10
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z11
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z12
+
+rows13x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows13x1tail
+
+rows13x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS (R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS (R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS (R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 4(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 4(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 4(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 4(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 4(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 4(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 4(R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 8(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 8(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 8(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 8(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 8(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 8(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 8(R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 12(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 12(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 12(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 12(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 12(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 12(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 12(R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, CX
+	JGE          rows13x1loop
+
+rows13x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows13x1store
+
+rows13x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS (R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS (R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS (R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         CX
+	JNE          rows13x1one
+
+rows13x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z11, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z12, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows14x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows14x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	JMP    rows14x1start
+
+rows14x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z10
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z11
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z12
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z13
+
+rows14x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows14x1tail
+
+rows14x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS (R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS (R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS (R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS (R9)(R11*2), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 4(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 4(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 4(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 4(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 4(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 4(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 4(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 4(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 4(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 4(R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS 4(R9)(R11*2), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 8(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 8(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 8(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 8(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 8(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 8(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 8(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 8(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 8(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 8(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 8(R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS 8(R9)(R11*2), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 12(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 12(R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 12(R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 12(R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 12(R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 12(R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 12(R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 12(R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 12(R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 12(R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS 12(R9)(R11*2), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, CX
+	JGE          rows14x1loop
+
+rows14x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows14x1store
+
+rows14x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS (R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS (R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS (R8)(R10*4), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS (R8)(R12*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS (R8)(R11*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS (R9), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS (R9)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS (R9)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS (R9)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS (R9)(R10*4), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS (R9)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS (R9)(R11*2), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	ADDQ         BX, SI
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         CX
+	JNE          rows14x1one
+
+rows14x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z11, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z12, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z13, K1, (DI)
+	VZEROUPPER
+	RET
+
 // func tileColAVX512(t *byte)
 // Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·tileColAVX512(SB), NOSPLIT, $0-8
@@ -5750,53 +9912,55 @@ TEXT ·tileColAVX512(SB), NOSPLIT, $0-8
 	LEAQ   (R10)(R10*2), R11
 	LEAQ   (BX)(BX*1), R14
 	LEAQ   (R11)(R10*1), R12
+	CMPQ   CX, $0x10
+	JLE    narrow
 	CMPQ   DI, $0x0e
-	JEQ    rows14
+	JEQ    rows14x2
 	CMPQ   DI, $0x0d
-	JEQ    rows13
+	JEQ    rows13x2
 	CMPQ   DI, $0x0c
-	JEQ    rows12
+	JEQ    rows12x2
 	CMPQ   DI, $0x0b
-	JEQ    rows11
+	JEQ    rows11x2
 	CMPQ   DI, $0x0a
-	JEQ    rows10
+	JEQ    rows10x2
 	CMPQ   DI, $0x09
-	JEQ    rows9
+	JEQ    rows9x2
 	CMPQ   DI, $0x08
-	JEQ    rows8
+	JEQ    rows8x2
 	CMPQ   DI, $0x07
-	JEQ    rows7
+	JEQ    rows7x2
 	CMPQ   DI, $0x06
-	JEQ    rows6
+	JEQ    rows6x2
 	CMPQ   DI, $0x05
-	JEQ    rows5
+	JEQ    rows5x2
 	CMPQ   DI, $0x04
-	JEQ    rows4
+	JEQ    rows4x2
 	CMPQ   DI, $0x03
-	JEQ    rows3
+	JEQ    rows3x2
 	CMPQ   DI, $0x02
-	JEQ    rows2
+	JEQ    rows2x2
 	CMPQ   80(SI), $0x00
-	JNE    rows1_load
+	JNE    rows1x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
-	JMP    rows1_start
+	JMP    rows1x2start
 
-rows1_load:
+rows1x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
 
-rows1_start:
+rows1x2start:
 	LEAQ (AX), DI
 	MOVQ 88(SI), DX
 	MOVQ 96(SI), R15
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows1_tail
+	JLT  rows1x2tail
 
-rows1_loop:
+rows1x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -5830,13 +9994,13 @@ rows1_loop:
 	VFMADD231PS  Z29, Z30, Z1
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows1_loop
+	JGE          rows1x2loop
 
-rows1_tail:
+rows1x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows1_store
+	JEQ  rows1x2store
 
-rows1_one:
+rows1x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -5845,9 +10009,9 @@ rows1_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows1_one
+	JNE          rows1x2one
 
-rows1_store:
+rows1x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -5855,16 +10019,16 @@ rows1_store:
 	VZEROUPPER
 	RET
 
-rows2:
+rows2x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows2_load
+	JNE    rows2x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	JMP    rows2_start
+	JMP    rows2x2start
 
-rows2_load:
+rows2x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -5872,7 +10036,7 @@ rows2_load:
 	VMOVUPS.Z (DI), K1, Z2
 	VMOVUPS.Z 64(DI), K2, Z3
 
-rows2_start:
+rows2x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	MOVQ 88(SI), DX
@@ -5880,9 +10044,9 @@ rows2_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows2_tail
+	JLT  rows2x2tail
 
-rows2_loop:
+rows2x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -5928,13 +10092,13 @@ rows2_loop:
 	VFMADD231PS  Z29, Z31, Z3
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows2_loop
+	JGE          rows2x2loop
 
-rows2_tail:
+rows2x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows2_store
+	JEQ  rows2x2store
 
-rows2_one:
+rows2x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -5946,9 +10110,9 @@ rows2_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows2_one
+	JNE          rows2x2one
 
-rows2_store:
+rows2x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -5959,18 +10123,18 @@ rows2_store:
 	VZEROUPPER
 	RET
 
-rows3:
+rows3x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows3_load
+	JNE    rows3x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
-	JMP    rows3_start
+	JMP    rows3x2start
 
-rows3_load:
+rows3x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -5981,7 +10145,7 @@ rows3_load:
 	VMOVUPS.Z (DI), K1, Z4
 	VMOVUPS.Z 64(DI), K2, Z5
 
-rows3_start:
+rows3x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -5990,9 +10154,9 @@ rows3_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows3_tail
+	JLT  rows3x2tail
 
-rows3_loop:
+rows3x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -6050,13 +10214,13 @@ rows3_loop:
 	VFMADD231PS  Z29, Z30, Z5
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows3_loop
+	JGE          rows3x2loop
 
-rows3_tail:
+rows3x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows3_store
+	JEQ  rows3x2store
 
-rows3_one:
+rows3x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -6071,9 +10235,9 @@ rows3_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows3_one
+	JNE          rows3x2one
 
-rows3_store:
+rows3x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -6087,9 +10251,9 @@ rows3_store:
 	VZEROUPPER
 	RET
 
-rows4:
+rows4x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows4_load
+	JNE    rows4x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6098,9 +10262,9 @@ rows4:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	JMP    rows4_start
+	JMP    rows4x2start
 
-rows4_load:
+rows4x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -6114,7 +10278,7 @@ rows4_load:
 	VMOVUPS.Z (DI), K1, Z6
 	VMOVUPS.Z 64(DI), K2, Z7
 
-rows4_start:
+rows4x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -6124,9 +10288,9 @@ rows4_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows4_tail
+	JLT  rows4x2tail
 
-rows4_loop:
+rows4x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -6196,13 +10360,13 @@ rows4_loop:
 	VFMADD231PS  Z29, Z31, Z7
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows4_loop
+	JGE          rows4x2loop
 
-rows4_tail:
+rows4x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows4_store
+	JEQ  rows4x2store
 
-rows4_one:
+rows4x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -6220,9 +10384,9 @@ rows4_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows4_one
+	JNE          rows4x2one
 
-rows4_store:
+rows4x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -6239,9 +10403,9 @@ rows4_store:
 	VZEROUPPER
 	RET
 
-rows5:
+rows5x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows5_load
+	JNE    rows5x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6252,9 +10416,9 @@ rows5:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
-	JMP    rows5_start
+	JMP    rows5x2start
 
-rows5_load:
+rows5x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -6271,7 +10435,7 @@ rows5_load:
 	VMOVUPS.Z (DI), K1, Z8
 	VMOVUPS.Z 64(DI), K2, Z9
 
-rows5_start:
+rows5x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -6282,9 +10446,9 @@ rows5_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows5_tail
+	JLT  rows5x2tail
 
-rows5_loop:
+rows5x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -6366,13 +10530,13 @@ rows5_loop:
 	VFMADD231PS  Z29, Z30, Z9
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows5_loop
+	JGE          rows5x2loop
 
-rows5_tail:
+rows5x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows5_store
+	JEQ  rows5x2store
 
-rows5_one:
+rows5x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -6393,9 +10557,9 @@ rows5_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows5_one
+	JNE          rows5x2one
 
-rows5_store:
+rows5x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -6415,9 +10579,9 @@ rows5_store:
 	VZEROUPPER
 	RET
 
-rows6:
+rows6x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows6_load
+	JNE    rows6x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6430,9 +10594,9 @@ rows6:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
-	JMP    rows6_start
+	JMP    rows6x2start
 
-rows6_load:
+rows6x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -6452,7 +10616,7 @@ rows6_load:
 	VMOVUPS.Z (DI), K1, Z10
 	VMOVUPS.Z 64(DI), K2, Z11
 
-rows6_start:
+rows6x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -6464,9 +10628,9 @@ rows6_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows6_tail
+	JLT  rows6x2tail
 
-rows6_loop:
+rows6x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -6560,13 +10724,13 @@ rows6_loop:
 	VFMADD231PS  Z29, Z31, Z11
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows6_loop
+	JGE          rows6x2loop
 
-rows6_tail:
+rows6x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows6_store
+	JEQ  rows6x2store
 
-rows6_one:
+rows6x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -6590,9 +10754,9 @@ rows6_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows6_one
+	JNE          rows6x2one
 
-rows6_store:
+rows6x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -6615,9 +10779,9 @@ rows6_store:
 	VZEROUPPER
 	RET
 
-rows7:
+rows7x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows7_load
+	JNE    rows7x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6632,9 +10796,9 @@ rows7:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
-	JMP    rows7_start
+	JMP    rows7x2start
 
-rows7_load:
+rows7x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -6657,7 +10821,7 @@ rows7_load:
 	VMOVUPS.Z (DI), K1, Z12
 	VMOVUPS.Z 64(DI), K2, Z13
 
-rows7_start:
+rows7x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -6670,9 +10834,9 @@ rows7_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows7_tail
+	JLT  rows7x2tail
 
-rows7_loop:
+rows7x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -6778,13 +10942,13 @@ rows7_loop:
 	VFMADD231PS  Z29, Z30, Z13
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows7_loop
+	JGE          rows7x2loop
 
-rows7_tail:
+rows7x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows7_store
+	JEQ  rows7x2store
 
-rows7_one:
+rows7x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -6811,9 +10975,9 @@ rows7_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows7_one
+	JNE          rows7x2one
 
-rows7_store:
+rows7x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -6839,9 +11003,9 @@ rows7_store:
 	VZEROUPPER
 	RET
 
-rows8:
+rows8x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows8_load
+	JNE    rows8x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6858,9 +11022,9 @@ rows8:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	JMP    rows8_start
+	JMP    rows8x2start
 
-rows8_load:
+rows8x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -6886,7 +11050,7 @@ rows8_load:
 	VMOVUPS.Z (DI), K1, Z14
 	VMOVUPS.Z 64(DI), K2, Z15
 
-rows8_start:
+rows8x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -6900,9 +11064,9 @@ rows8_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows8_tail
+	JLT  rows8x2tail
 
-rows8_loop:
+rows8x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -7020,13 +11184,13 @@ rows8_loop:
 	VFMADD231PS  Z29, Z31, Z15
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows8_loop
+	JGE          rows8x2loop
 
-rows8_tail:
+rows8x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows8_store
+	JEQ  rows8x2store
 
-rows8_one:
+rows8x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -7056,9 +11220,9 @@ rows8_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows8_one
+	JNE          rows8x2one
 
-rows8_store:
+rows8x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -7087,9 +11251,9 @@ rows8_store:
 	VZEROUPPER
 	RET
 
-rows9:
+rows9x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows9_load
+	JNE    rows9x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -7108,9 +11272,9 @@ rows9:
 	VPXORD Z15, Z15, Z15
 	VPXORD Z16, Z16, Z16
 	VPXORD Z17, Z17, Z17
-	JMP    rows9_start
+	JMP    rows9x2start
 
-rows9_load:
+rows9x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -7139,7 +11303,7 @@ rows9_load:
 	VMOVUPS.Z (DI), K1, Z16
 	VMOVUPS.Z 64(DI), K2, Z17
 
-rows9_start:
+rows9x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -7154,9 +11318,9 @@ rows9_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows9_tail
+	JLT  rows9x2tail
 
-rows9_loop:
+rows9x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -7286,13 +11450,13 @@ rows9_loop:
 	VFMADD231PS  Z29, Z30, Z17
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows9_loop
+	JGE          rows9x2loop
 
-rows9_tail:
+rows9x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows9_store
+	JEQ  rows9x2store
 
-rows9_one:
+rows9x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -7325,9 +11489,9 @@ rows9_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows9_one
+	JNE          rows9x2one
 
-rows9_store:
+rows9x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -7359,9 +11523,9 @@ rows9_store:
 	VZEROUPPER
 	RET
 
-rows10:
+rows10x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows10_load
+	JNE    rows10x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -7382,9 +11546,9 @@ rows10:
 	VPXORD Z17, Z17, Z17
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
-	JMP    rows10_start
+	JMP    rows10x2start
 
-rows10_load:
+rows10x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -7416,7 +11580,7 @@ rows10_load:
 	VMOVUPS.Z (DI), K1, Z18
 	VMOVUPS.Z 64(DI), K2, Z19
 
-rows10_start:
+rows10x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -7432,9 +11596,9 @@ rows10_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows10_tail
+	JLT  rows10x2tail
 
-rows10_loop:
+rows10x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -7576,13 +11740,13 @@ rows10_loop:
 	VFMADD231PS  Z29, Z31, Z19
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows10_loop
+	JGE          rows10x2loop
 
-rows10_tail:
+rows10x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows10_store
+	JEQ  rows10x2store
 
-rows10_one:
+rows10x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -7618,9 +11782,9 @@ rows10_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows10_one
+	JNE          rows10x2one
 
-rows10_store:
+rows10x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -7655,9 +11819,9 @@ rows10_store:
 	VZEROUPPER
 	RET
 
-rows11:
+rows11x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows11_load
+	JNE    rows11x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -7680,9 +11844,9 @@ rows11:
 	VPXORD Z19, Z19, Z19
 	VPXORD Z20, Z20, Z20
 	VPXORD Z21, Z21, Z21
-	JMP    rows11_start
+	JMP    rows11x2start
 
-rows11_load:
+rows11x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -7717,7 +11881,7 @@ rows11_load:
 	VMOVUPS.Z (DI), K1, Z20
 	VMOVUPS.Z 64(DI), K2, Z21
 
-rows11_start:
+rows11x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -7734,9 +11898,9 @@ rows11_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows11_tail
+	JLT  rows11x2tail
 
-rows11_loop:
+rows11x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -7890,13 +12054,13 @@ rows11_loop:
 	VFMADD231PS  Z29, Z30, Z21
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows11_loop
+	JGE          rows11x2loop
 
-rows11_tail:
+rows11x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows11_store
+	JEQ  rows11x2store
 
-rows11_one:
+rows11x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -7935,9 +12099,9 @@ rows11_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows11_one
+	JNE          rows11x2one
 
-rows11_store:
+rows11x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -7975,9 +12139,9 @@ rows11_store:
 	VZEROUPPER
 	RET
 
-rows12:
+rows12x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows12_load
+	JNE    rows12x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -8002,9 +12166,9 @@ rows12:
 	VPXORD Z21, Z21, Z21
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
-	JMP    rows12_start
+	JMP    rows12x2start
 
-rows12_load:
+rows12x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -8042,7 +12206,7 @@ rows12_load:
 	VMOVUPS.Z (DI), K1, Z22
 	VMOVUPS.Z 64(DI), K2, Z23
 
-rows12_start:
+rows12x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -8060,9 +12224,9 @@ rows12_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows12_tail
+	JLT  rows12x2tail
 
-rows12_loop:
+rows12x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -8228,13 +12392,13 @@ rows12_loop:
 	VFMADD231PS  Z29, Z31, Z23
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows12_loop
+	JGE          rows12x2loop
 
-rows12_tail:
+rows12x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows12_store
+	JEQ  rows12x2store
 
-rows12_one:
+rows12x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -8276,9 +12440,9 @@ rows12_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows12_one
+	JNE          rows12x2one
 
-rows12_store:
+rows12x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -8319,9 +12483,9 @@ rows12_store:
 	VZEROUPPER
 	RET
 
-rows13:
+rows13x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows13_load
+	JNE    rows13x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -8348,9 +12512,9 @@ rows13:
 	VPXORD Z23, Z23, Z23
 	VPXORD Z24, Z24, Z24
 	VPXORD Z25, Z25, Z25
-	JMP    rows13_start
+	JMP    rows13x2start
 
-rows13_load:
+rows13x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -8391,7 +12555,7 @@ rows13_load:
 	VMOVUPS.Z (DI), K1, Z24
 	VMOVUPS.Z 64(DI), K2, Z25
 
-rows13_start:
+rows13x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -8410,9 +12574,9 @@ rows13_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows13_tail
+	JLT  rows13x2tail
 
-rows13_loop:
+rows13x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -8590,13 +12754,13 @@ rows13_loop:
 	VFMADD231PS  Z29, Z30, Z25
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows13_loop
+	JGE          rows13x2loop
 
-rows13_tail:
+rows13x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows13_store
+	JEQ  rows13x2store
 
-rows13_one:
+rows13x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -8641,9 +12805,9 @@ rows13_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows13_one
+	JNE          rows13x2one
 
-rows13_store:
+rows13x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -8687,9 +12851,9 @@ rows13_store:
 	VZEROUPPER
 	RET
 
-rows14:
+rows14x2:
 	CMPQ   80(SI), $0x00
-	JNE    rows14_load
+	JNE    rows14x2load
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -8718,9 +12882,9 @@ rows14:
 	VPXORD Z25, Z25, Z25
 	VPXORD Z26, Z26, Z26
 	VPXORD Z27, Z27, Z27
-	JMP    rows14_start
+	JMP    rows14x2start
 
-rows14_load:
+rows14x2load:
 	MOVQ      16(SI), DI
 	VMOVUPS.Z (DI), K1, Z0
 	VMOVUPS.Z 64(DI), K2, Z1
@@ -8764,7 +12928,7 @@ rows14_load:
 	VMOVUPS.Z (DI), K1, Z26
 	VMOVUPS.Z 64(DI), K2, Z27
 
-rows14_start:
+rows14x2start:
 	LEAQ (AX), DI
 	ADDQ R13, DI
 	ADDQ R13, DI
@@ -8784,9 +12948,9 @@ rows14_start:
 	MOVQ 56(SI), CX
 	MOVQ 8(SI), SI
 	SUBQ $0x04, CX
-	JLT  rows14_tail
+	JLT  rows14x2tail
 
-rows14_loop:
+rows14x2loop:
 	PREFETCHT0   (AX)
 	PREFETCHT0   64(AX)
 	ADDQ         R13, AX
@@ -8976,13 +13140,13 @@ rows14_loop:
 	VFMADD231PS  Z29, Z31, Z27
 	ADDQ         R12, R8
 	SUBQ         $0x04, CX
-	JGE          rows14_loop
+	JGE          rows14x2loop
 
-rows14_tail:
+rows14x2tail:
 	ADDQ $0x04, CX
-	JEQ  rows14_store
+	JEQ  rows14x2store
 
-rows14_one:
+rows14x2one:
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	VBROADCASTSS (R8), Z30
@@ -9030,9 +13194,9 @@ rows14_one:
 	ADDQ         BX, SI
 	ADDQ         R10, R8
 	DECQ         CX
-	JNE          rows14_one
+	JNE          rows14x2one
 
-rows14_store:
+rows14x2store:
 	MOVQ    t+0(FP), SI
 	MOVQ    16(SI), DI
 	VMOVUPS Z0, K1, (DI)
@@ -9076,6 +13240,2412 @@ rows14_store:
 	ADDQ    R13, DI
 	VMOVUPS Z26, K1, (DI)
 	VMOVUPS Z27, K2, 64(DI)
+	VZEROUPPER
+	RET
+
+narrow:
+	CMPQ   DI, $0x0e
+	JEQ    rows14x1
+	CMPQ   DI, $0x0d
+	JEQ    rows13x1
+	CMPQ   DI, $0x0c
+	JEQ    rows12x1
+	CMPQ   DI, $0x0b
+	JEQ    rows11x1
+	CMPQ   DI, $0x0a
+	JEQ    rows10x1
+	CMPQ   DI, $0x09
+	JEQ    rows9x1
+	CMPQ   DI, $0x08
+	JEQ    rows8x1
+	CMPQ   DI, $0x07
+	JEQ    rows7x1
+	CMPQ   DI, $0x06
+	JEQ    rows6x1
+	CMPQ   DI, $0x05
+	JEQ    rows5x1
+	CMPQ   DI, $0x04
+	JEQ    rows4x1
+	CMPQ   DI, $0x03
+	JEQ    rows3x1
+	CMPQ   DI, $0x02
+	JEQ    rows2x1
+	CMPQ   80(SI), $0x00
+	JNE    rows1x1load
+	VPXORD Z0, Z0, Z0
+	JMP    rows1x1start
+
+rows1x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+
+rows1x1start:
+	LEAQ (AX), DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows1x1tail
+
+rows1x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows1x1loop
+
+rows1x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows1x1store
+
+rows1x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows1x1one
+
+rows1x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows2x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows2x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	JMP    rows2x1start
+
+rows2x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+
+rows2x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows2x1tail
+
+rows2x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows2x1loop
+
+rows2x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows2x1store
+
+rows2x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows2x1one
+
+rows2x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows3x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows3x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	JMP    rows3x1start
+
+rows3x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+
+rows3x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows3x1tail
+
+rows3x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows3x1loop
+
+rows3x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows3x1store
+
+rows3x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows3x1one
+
+rows3x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows4x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows4x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	JMP    rows4x1start
+
+rows4x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+
+rows4x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows4x1tail
+
+rows4x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows4x1loop
+
+rows4x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows4x1store
+
+rows4x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows4x1one
+
+rows4x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows5x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows5x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	JMP    rows5x1start
+
+rows5x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+
+rows5x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows5x1tail
+
+rows5x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows5x1loop
+
+rows5x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows5x1store
+
+rows5x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows5x1one
+
+rows5x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows6x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows6x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	JMP    rows6x1start
+
+rows6x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+
+rows6x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows6x1tail
+
+rows6x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows6x1loop
+
+rows6x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows6x1store
+
+rows6x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows6x1one
+
+rows6x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows7x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows7x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	JMP    rows7x1start
+
+rows7x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+
+rows7x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows7x1tail
+
+rows7x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows7x1loop
+
+rows7x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows7x1store
+
+rows7x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows7x1one
+
+rows7x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows8x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows8x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	JMP    rows8x1start
+
+rows8x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+
+rows8x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows8x1tail
+
+rows8x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows8x1loop
+
+rows8x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows8x1store
+
+rows8x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows8x1one
+
+rows8x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows9x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows9x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	JMP    rows9x1start
+
+rows9x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+
+rows9x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows9x1tail
+
+rows9x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows9x1loop
+
+rows9x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows9x1store
+
+rows9x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows9x1one
+
+rows9x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows10x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows10x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	JMP    rows10x1start
+
+rows10x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+
+rows10x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows10x1tail
+
+rows10x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows10x1loop
+
+rows10x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows10x1store
+
+rows10x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows10x1one
+
+rows10x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows11x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows11x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	JMP    rows11x1start
+
+rows11x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z10
+
+rows11x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows11x1tail
+
+rows11x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows11x1loop
+
+rows11x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows11x1store
+
+rows11x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows11x1one
+
+rows11x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z10, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows12x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows12x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	JMP    rows12x1start
+
+rows12x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z10
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z11
+
+rows12x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows12x1tail
+
+rows12x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows12x1loop
+
+rows12x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows12x1store
+
+rows12x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows12x1one
+
+rows12x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z11, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows13x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows13x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	JMP    rows13x1start
+
+rows13x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z10
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z11
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z12
+
+rows13x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows13x1tail
+
+rows13x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows13x1loop
+
+rows13x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows13x1store
+
+rows13x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows13x1one
+
+rows13x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z11, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z12, K1, (DI)
+	VZEROUPPER
+	RET
+
+rows14x1:
+	CMPQ   80(SI), $0x00
+	JNE    rows14x1load
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	JMP    rows14x1start
+
+rows14x1load:
+	MOVQ      16(SI), DI
+	VMOVUPS.Z (DI), K1, Z0
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z1
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z2
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z3
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z4
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z5
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z6
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z7
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z8
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z9
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z10
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z11
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z12
+	ADDQ      R13, DI
+	VMOVUPS.Z (DI), K1, Z13
+
+rows14x1start:
+	LEAQ (AX), DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	ADDQ R13, DI
+	MOVQ 88(SI), DX
+	MOVQ 96(SI), R15
+	MOVQ 56(SI), CX
+	MOVQ 8(SI), SI
+	SUBQ $0x04, CX
+	JLT  rows14x1tail
+
+rows14x1loop:
+	PREFETCHT0   (AX)
+	ADDQ         R13, AX
+	CMPQ         AX, DI
+	CMOVQHI      DI, AX
+	PREFETCHT1   (DX)
+	ADDQ         $0x40, DX
+	CMPQ         DX, R15
+	CMOVQHI      R15, DX
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS 52(R8), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS 52(R8)(R10*1), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8)(R10*2), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS 52(R8)(R10*2), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      (SI)(BX*1), Z28
+	ADDQ         R14, SI
+	VBROADCASTSS (R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS 52(R8)(R11*1), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	ADDQ         R12, R8
+	SUBQ         $0x04, CX
+	JGE          rows14x1loop
+
+rows14x1tail:
+	ADDQ $0x04, CX
+	JEQ  rows14x1store
+
+rows14x1one:
+	VMOVUPS      (SI), Z28
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSS 4(R8), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSS 12(R8), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSS 20(R8), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSS 28(R8), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSS 36(R8), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSS 44(R8), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSS 48(R8), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSS 52(R8), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	ADDQ         BX, SI
+	ADDQ         R10, R8
+	DECQ         CX
+	JNE          rows14x1one
+
+rows14x1store:
+	MOVQ    t+0(FP), SI
+	MOVQ    16(SI), DI
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z1, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z2, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z3, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z4, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z5, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z6, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z7, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z8, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z9, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z10, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z11, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z12, K1, (DI)
+	ADDQ    R13, DI
+	VMOVUPS Z13, K1, (DI)
 	VZEROUPPER
 	RET
 
@@ -9235,14 +15805,14 @@ loop:
 	VINSERTF128 $0x01, 16(AX)(BX*2), Y2, Y2
 	VMOVUPS     16(SI)(R9*1), X3
 	VINSERTF128 $0x01, 16(AX)(R9*1), Y3, Y3
-	VUNPCKLPS   Y1, Y0, Y8
-	VUNPCKHPS   Y1, Y0, Y9
-	VUNPCKLPS   Y3, Y2, Y10
-	VUNPCKHPS   Y3, Y2, Y11
-	VUNPCKLPD   Y10, Y8, Y0
-	VUNPCKHPD   Y10, Y8, Y1
-	VUNPCKLPD   Y11, Y9, Y2
-	VUNPCKHPD   Y11, Y9, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
 	VMOVUPS     Y0, (DI)
 	VMOVUPS     Y1, (DI)(DX*1)
 	VMOVUPS     Y2, (DI)(DX*2)
@@ -9252,6 +15822,66 @@ loop:
 	ADDQ        $0x20, AX
 	DECQ        CX
 	JNE         loop
+	VZEROUPPER
+	RET
+
+// func unpackTransAVX2(dst *float32, ldd int, src *float32, lds int, rows int, cols int)
+// Requires: AVX
+TEXT ·unpackTransAVX2(SB), NOSPLIT, $0-48
+	MOVQ    dst+0(FP), DI
+	MOVQ    ldd+8(FP), DX
+	MOVQ    src+16(FP), SI
+	MOVQ    lds+24(FP), BX
+	MOVQ    rows+32(FP), CX
+	MOVQ    cols+40(FP), R10
+	SHLQ    $0x02, DX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(DX*2), R8
+	LEAQ    (BX)(BX*2), R9
+	LEAQ    (SI)(BX*4), AX
+	NEGQ    R10
+	LEAQ    gemmMask<>+0(SB), R11
+	VMOVUPS 64(R11)(R10*4), Y14
+	VMOVUPS 96(R11)(R10*4), Y15
+
+loop:
+	VMOVUPS     (SI), X0
+	VINSERTF128 $0x01, (AX), Y0, Y0
+	VMOVUPS     (SI)(BX*1), X1
+	VINSERTF128 $0x01, (AX)(BX*1), Y1, Y1
+	VMOVUPS     (SI)(BX*2), X2
+	VINSERTF128 $0x01, (AX)(BX*2), Y2, Y2
+	VMOVUPS     (SI)(R9*1), X3
+	VINSERTF128 $0x01, (AX)(R9*1), Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VMASKMOVPS  Y0, Y14, (DI)
+	DECQ        CX
+	JEQ         done
+	ADDQ        DX, DI
+	VMASKMOVPS  Y1, Y14, (DI)
+	DECQ        CX
+	JEQ         done
+	ADDQ        DX, DI
+	VMASKMOVPS  Y2, Y14, (DI)
+	DECQ        CX
+	JEQ         done
+	ADDQ        DX, DI
+	VMASKMOVPS  Y3, Y14, (DI)
+	DECQ        CX
+	JEQ         done
+	ADDQ        DX, DI
+	ADDQ        $0x10, SI
+	ADDQ        $0x10, AX
+	JMP         loop
+
+done:
 	VZEROUPPER
 	RET
 

@@ -55,12 +55,41 @@ func TestPackingIsThePortablePacking(t *testing.T) {
 				packed(func(dst []float32) { panel[float32](e.nr)(dst, c.src, c.lds, c.rows, cols) }, c.rows*e.nr),
 				packed(func(dst []float32) { e.panel(dst, c.src, c.lds, c.rows, cols) }, c.rows*e.nr),
 				"panel of %d×%d", c.rows, cols)
-			ldd := e.nr + r.IntN(3)
 			c = newPackCase(r, cols, 1+r.IntN(300))
-			require.Equal(t,
-				packed(func(dst []float32) { transpose(dst, ldd, c.src, c.lds, c.cols, cols) }, c.cols*ldd),
-				packed(func(dst []float32) { e.transpose(dst, ldd, c.src, c.lds, c.cols, cols) }, c.cols*ldd),
-				"transpose %d×%d", c.rows, c.cols)
+			requireTransposed(t, c, e.nr, packed(func(dst []float32) { e.transpose(dst, e.nr, c.src, c.lds, c.cols, cols) }, c.cols*e.nr))
+		}
+	}
+}
+
+// requireTransposed wants c transposed in the first columns of a panel nr wide, and guards from the next multiple of 8 on.
+func requireTransposed(t *testing.T, c packCase, nr int, got []float32) {
+	t.Helper()
+	for i, x := range got {
+		k, j := i/nr, i%nr
+		switch {
+		case k < c.cols && j < c.rows:
+			require.Equal(t, c.src[j*c.lds+k], x, "transpose %d×%d, row %d, column %d", c.rows, c.cols, k, j)
+		case k >= c.cols || j >= roundUp(c.rows, 8):
+			require.EqualValues(t, guard, x, "transpose %d×%d wrote row %d, column %d", c.rows, c.cols, k, j)
+		}
+	}
+}
+
+// TestUnpackTransposesATile, and writes only what belongs to the tile.
+func TestUnpackTransposesATile(t *testing.T) {
+	r := newRand(7)
+	tile := newPackCase(r, 16, 32)
+	tile.lds = 32
+	for range 400 {
+		rows, cols := 1+r.IntN(32), 1+r.IntN(14)
+		ldd := cols + r.IntN(5)
+		got := packed(func(dst []float32) { unpackAVX2(dst, ldd, tile.src, tile.lds, rows, cols) }, matLen(rows, cols, ldd))
+		for i, x := range got {
+			if q, c := i/ldd, i%ldd; q < rows && c < cols {
+				require.Equal(t, tile.src[c*tile.lds+q], x, "%d×%d", rows, cols)
+			} else {
+				require.EqualValues(t, guard, x, "%d×%d", rows, cols)
+			}
 		}
 	}
 }
@@ -83,6 +112,25 @@ func TestGroupsArePackedStrips(t *testing.T) {
 			got := packed(func(dst []float32) { e.group(dst, distance, c.src, c.lds, rows, strips, cols) }, len(want))
 			require.Equal(t, want, got[:len(want)])
 			require.Equal(t, slices.Repeat([]float32{guard}, guardsMin), got[len(want):])
+		}
+	}
+}
+
+// TestTurnedProducts: turned round, products of every height and width give the same bits.
+func TestTurnedProducts(t *testing.T) {
+	for _, e := range assemblyEngines() {
+		if e.unpack == nil {
+			continue
+		}
+		for i := range 3 * 34 {
+			m, n, k := 1+i%34, 1+(7*i)%31, []int{9, 40, 530}[i%3]
+			g := newGemmCase(gemmShape{tr: NT, m: m, n: n, k: k, padA: i % 4, padB: i % 3, padC: i % 5, acc: i%2 == 0}, unitDraw[float32](newRand(uint64(i))))
+			room := slices.Clone(g.room)
+			p := product[float32]{tr: NT, m: m, n: n, k: k, a: g.a, lda: g.lda, b: g.b, ldb: g.ldb,
+				c: room[guardsMin : len(room)-guardsMin], ldc: g.ldc, accumulate: g.acc}
+			p.turn()
+			e.part(p)
+			g.requireSame(t, g.run(), room, "turned")
 		}
 	}
 }

@@ -25,6 +25,9 @@ type block[T tensor.Float] struct {
 
 // run computes p.
 func (e *engine[T]) run(s *scratch[T], p *product[T]) {
+	if e.turns(p) {
+		p.turn()
+	}
 	limit := e.kc
 	if p.tr == TN {
 		limit = e.kcTN
@@ -36,6 +39,9 @@ func (e *engine[T]) run(s *scratch[T], p *product[T]) {
 		nc = e.nr
 	}
 	nc = evenBlock(p.n, nc, e.nr)
+	if p.turned {
+		s.c = grown(s.c, roundUp(e.mr, 8)*e.nr)
+	}
 	s.b = grown(s.b, kc*roundUp(min(nc, p.n), e.nr))
 	s.a = grown(s.a, max(e.strips*kc*e.aStep, e.mr*(kc+2*stripGap)))
 	for d.j0 = 0; d.j0 < p.n; d.j0 = d.j1 {
@@ -111,6 +117,10 @@ func (d *block[T]) sweep(i int, f func(*tile[T])) {
 			t.b, t.ldb = &p.b[d.k0*p.ldb+j], p.ldb
 		} else {
 			t.b, t.ldb = &d.s.b[(j-d.j0)*t.k], e.nr
+		}
+		if p.turned {
+			d.turnedTile(i, j, f)
+			continue
 		}
 		t.c = &p.c[i*p.ldc+j]
 		switch {

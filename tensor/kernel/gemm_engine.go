@@ -29,9 +29,12 @@ type engine[T tensor.Float] struct {
 	panel func(dst, src []T, lds, rows, cols int)
 	// group copies rows to packed strips of mr columns, distance apart. The last strip has cols columns.
 	group func(dst []T, distance int, src []T, lds, rows, strips, cols int)
-	// transpose writes dst[k·ldd+j] = src[j·lds+k] for j < cols and k < rows, and zeros for cols ≤ j < ldd.
+	// transpose writes dst[k·ldd+j] = src[j·lds+k] for j < cols and k < rows; dst has room for ldd columns.
 	transpose func(dst []T, ldd int, src []T, lds, rows, cols int)
-	spare     *scratches[T]
+	// unpack writes dst[q·ldd+r] = src[r·lds+q] for r < cols and q < rows; src has room for 8 and 4 more. nil: the engine
+	// does not turn products round.
+	unpack func(dst []T, ldd int, src []T, lds, rows, cols int)
+	spare  *scratches[T]
 }
 
 var (

@@ -11,6 +11,7 @@ import (
 type scratch[T tensor.Float] struct {
 	tile tile[T]
 	a, b []T
+	c    []T // a tile of a turned product
 	part product[T]
 }
 

@@ -54,3 +54,8 @@ func peakAVX512(iters int)
 //
 //go:noescape
 func packTransAVX2(dst *float32, ldd int, src *float32, lds int, blocks int)
+
+// unpackTransAVX2 transposes 8 rows, of which the first cols count, into cols columns (1..8) and rows rows.
+//
+//go:noescape
+func unpackTransAVX2(dst *float32, ldd int, src *float32, lds int, rows int, cols int)

@@ -139,6 +139,7 @@ func TestGemmEveryBlock(t *testing.T) {
 		{m: 470, n: 140, k: 80, acc: true},             // groups of strips
 		{m: 500, n: 290, k: 20, padC: 2, acc: true},    // C beyond the second-level cache
 		{m: 60, n: 144, k: 30}, {m: 113, n: 64, k: 30}, // lines of B that are read in place, and one row too many
+		{m: 12, n: 200, k: 600}, {m: 45, n: 300, k: 530, acc: true, padC: 1}, // turned round, if NT
 		{m: 40, n: 140, k: 64, padA: 1024 - 40},        // columns of A in the same cache sets
 		{m: 1, n: 1000, k: 515}, {m: 1, n: 1, k: 2000}, // vectors
 	} {

@@ -97,12 +97,7 @@ func group[T tensor.Float](mr int) func(dst []T, distance int, src []T, lds, row
 
 // transpose writes dst[k·ldd+j] = src[j·lds+k] for j < cols and k < rows, and zeros for cols ≤ j < ldd.
 func transpose[T tensor.Float](dst []T, ldd int, src []T, lds, rows, cols int) {
-	transposeFrom(dst, ldd, src, lds, rows, 0, cols)
-}
-
-// transposeFrom does the columns from j0 on.
-func transposeFrom[T tensor.Float](dst []T, ldd int, src []T, lds, rows, j0, cols int) {
-	for j := j0; j < cols; j++ {
+	for j := range cols {
 		for k, x := range src[j*lds : j*lds+rows] {
 			dst[k*ldd+j] = x
 		}

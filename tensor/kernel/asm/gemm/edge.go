@@ -45,55 +45,55 @@ func maskLanes(n, tmp reg.GPPhysical, m0, m1 reg.VecPhysical) {
 	VMOVUPS(Mem{Base: tmp, Index: n, Scale: 4, Disp: 96}, m1)
 }
 
-// loadC sets the accumulators of rows rows to zero, or to C when the tile asks for it.
-func loadC(s isa, rows int, name func(string) string) {
+// loadC sets the accumulators to zero, or to C when the tile asks for it.
+func (b body) loadC() {
 	CMPQ(Mem{Base: rT, Disp: offHasLoad}, U8(0))
-	JNE(LabelRef(name("load")))
-	for i := range 2 * rows {
-		s.zero(s.vec[i])
+	JNE(LabelRef(b.label("load")))
+	for i := range b.vecs * b.rows {
+		b.zero(b.vec[i])
 	}
-	JMP(LabelRef(name("start")))
-	Label(name("load"))
-	s.loopC(rows, name("loadpart"), func(i, v int, at Mem) { VMOVUPS(at, s.vec[2*i+v]) },
-		func(i, v int, at Mem, mask reg.Register) { s.maskedLoad(at, mask, s.vec[2*i+v]) })
-	Label(name("start"))
+	JMP(LabelRef(b.label("start")))
+	Label(b.label("load"))
+	b.visitC("loadpart", func(i, v int, at Mem) { VMOVUPS(at, b.acc(i, v)) },
+		func(i, v int, at Mem, mask reg.Register) { b.maskedLoad(at, mask, b.acc(i, v)) })
+	Label(b.label("start"))
 }
 
 // storeC writes the accumulators to C.
-func storeC(s isa, rows int, name func(string) string) {
+func (b body) storeC() {
 	Load(Param("t"), rT)
-	s.loopC(rows, name("storepart"), func(i, v int, at Mem) { VMOVUPS(s.vec[2*i+v], at) },
-		func(i, v int, at Mem, mask reg.Register) { s.maskedStore(s.vec[2*i+v], mask, at) })
+	b.visitC("storepart", func(i, v int, at Mem) { VMOVUPS(b.acc(i, v), at) },
+		func(i, v int, at Mem, mask reg.Register) { b.maskedStore(b.acc(i, v), mask, at) })
 }
 
-// loopC visits the vectors of a tile of C. AVX-512 always uses its masks; AVX2 has a branch for full width, whose
-// moves are much cheaper than VMASKMOVPS on some CPUs.
-func (s isa) loopC(rows int, label string, full func(i, v int, at Mem), part func(i, v int, at Mem, mask reg.Register)) {
+// visitC visits the vectors of a tile of C. AVX-512 always uses its masks; AVX2 has a branch for full width, whose moves
+// are much cheaper than VMASKMOVPS on some CPUs.
+func (b body) visitC(place string, full func(i, v int, at Mem), part func(i, v int, at Mem, mask reg.Register)) {
 	masks := []reg.Register{reg.K1, reg.K2}
-	if s.lanes != 16 {
-		masks = []reg.Register{s.vec[12], s.vec[13]}
+	if b.lanes != 16 {
+		masks = []reg.Register{b.spare(0), b.spare(1)}
 		MOVQ(Mem{Base: rT, Disp: offCols}, rK)
-		CMPQ(rK, U8(2*s.lanes))
-		JNE(LabelRef(label))
-		s.walkC(rows, full)
-		JMP(LabelRef(label + "_done"))
-		Label(label)
-		maskLanes(rK, rEnd, s.vec[12], s.vec[13])
+		CMPQ(rK, U8(b.vecs*b.lanes))
+		JNE(LabelRef(b.label(place)))
+		b.walkC(full)
+		JMP(LabelRef(b.label(place + "_done")))
+		Label(b.label(place))
+		maskLanes(rK, rEnd, b.spare(0), b.spare(1))
 	}
-	s.walkC(rows, func(i, v int, at Mem) { part(i, v, at, masks[v]) })
-	if s.lanes != 16 {
-		Label(label + "_done")
+	b.walkC(func(i, v int, at Mem) { part(i, v, at, masks[v]) })
+	if b.lanes != 16 {
+		Label(b.label(place + "_done"))
 	}
 }
 
-// walkC calls f for both vectors of each row of C.
-func (s isa) walkC(rows int, f func(i, v int, at Mem)) {
+// walkC calls f for the vectors of each row of C.
+func (b body) walkC(f func(i, v int, at Mem)) {
 	MOVQ(Mem{Base: rT, Disp: offC}, rEnd)
-	for i := range rows {
-		for v := range 2 {
-			f(i, v, Mem{Base: rEnd, Disp: 4 * s.lanes * v})
+	for i := range b.rows {
+		for v := range b.vecs {
+			f(i, v, Mem{Base: rEnd, Disp: 4 * b.lanes * v})
 		}
-		if i+1 < rows {
+		if i+1 < b.rows {
 			ADDQ(rLdc, rEnd)
 		}
 	}

@@ -45,11 +45,11 @@ func (s isa) packMasks(cols, tmp reg.GPPhysical) []reg.Register {
 
 // packStripsFunc writes the copy of rows rows to strips strips side by side, row after row, so that each line of src
 // is read once: rows of a power-of-two length all fall on the same few sets of a cache and do not stay there. A strip
-// has s.rows columns and takes one vector for each row, filled up with zeros. The last strip has cols columns. distance
+// has s.mr columns and takes one vector for each row, filled up with zeros. The last strip has cols columns. distance
 // and lds in elements.
 func packStripsFunc(s isa) {
 	TEXT("packStrips"+s.name, NOSPLIT, "func(dst *float32, distance int, src *float32, lds, rows, strips, cols int)")
-	Doc(fmt.Sprintf("packStrips%s copies rows to strips of %d columns that are distance apart; the last has cols columns.", s.name, s.rows))
+	Doc(fmt.Sprintf("packStrips%s copies rows to strips of %d columns that are distance apart; the last has cols columns.", s.name, s.mr))
 	Pragma("noescape")
 	dst, distance, src, lds, n, strips, cols := reg.RDI, reg.RDX, reg.RSI, reg.RBX, reg.RCX, reg.R8, reg.R9
 	to, from, left := reg.R10, reg.R11, reg.R12
@@ -67,7 +67,7 @@ func packStripsFunc(s isa) {
 	Label("strip")
 	s.maskedLoad(Mem{Base: from}, full, s.vec[0])
 	VMOVUPS(s.vec[0], Mem{Base: to})
-	ADDQ(U8(4*s.rows), from)
+	ADDQ(U8(4*s.mr), from)
 	ADDQ(distance, to)
 	DECQ(left)
 	JNE(LabelRef("strip"))
@@ -82,48 +82,88 @@ func packStripsFunc(s isa) {
 	RET()
 }
 
-// stripMasks prepares masks for a strip's s.rows columns and for cols columns.
+// stripMasks prepares masks for a strip's s.mr columns and for cols columns.
 func (s isa) stripMasks(cols, tmp reg.GPPhysical) (full, part reg.Register) {
 	if s.lanes == 16 {
 		s.setMask(cols, tmp)
-		MOVL(U32(1<<s.rows-1), tmp.As32())
+		MOVL(U32(1<<s.mr-1), tmp.As32())
 		KMOVW(tmp.As32(), reg.K2)
 		return reg.K2, reg.K1
 	}
 	maskLanes(cols, tmp, s.vec[14], s.vec[15])
-	VMOVUPS(Mem{Base: tmp, Disp: 64 - 4*s.rows}, s.vec[15])
+	VMOVUPS(Mem{Base: tmp, Disp: 64 - 4*s.mr}, s.vec[15])
 	return s.vec[15], s.vec[14]
 }
 
-// packTransFunc writes the transposing copy of 8 rows into 8 columns of a panel, 8×8 blocks at a time:
-// dst[k·ldd + j] = src[j·lds + k] for j 0..7, k 0..8·blocks−1. AVX2 serves both paths: 256-bit shuffles have two ports.
+// transposer walks over 8 rows of src, 4 columns at a time, and over the rows of dst.
+type transposer struct{ dst, ldd, ldd3, src, src4, lds, lds3, n, cols reg.GPPhysical }
+
+// newTransposer loads its parameters: dst, ldd, src, lds, n and, if there is a sixth, cols. Strides in elements.
+func newTransposer(withCols bool) transposer {
+	t := transposer{dst: reg.RDI, ldd: reg.RDX, ldd3: reg.R8, src: reg.RSI, src4: reg.RAX, lds: reg.RBX, lds3: reg.R9,
+		n: reg.RCX, cols: reg.R10}
+	params(t.dst, t.ldd, t.src, t.lds, t.n)
+	if withCols {
+		Load(ParamIndex(5), t.cols)
+	}
+	SHLQ(U8(2), t.ldd)
+	SHLQ(U8(2), t.lds)
+	LEAQ(Mem{Base: t.ldd, Index: t.ldd, Scale: 2}, t.ldd3)
+	LEAQ(Mem{Base: t.lds, Index: t.lds, Scale: 2}, t.lds3)
+	LEAQ(Mem{Base: t.src, Index: t.lds, Scale: 4}, t.src4)
+	return t
+}
+
+// columns loads 4 columns, at disp bytes, of the 8 rows and gives them as vectors.
+func (t transposer) columns(disp int) []reg.VecPhysical {
+	for j := range 4 {
+		VMOVUPS(strided(t.src, j, disp, t.lds, t.lds3, nil), xmm[j])
+		VINSERTF128(U8(1), strided(t.src4, j, disp, t.lds, t.lds3, nil), avx2.vec[j], avx2.vec[j])
+	}
+	return transpose4(4)
+}
+
+// packTransFunc writes the transposing copy of 8 rows into 8 columns of a panel: dst[k·ldd + j] = src[j·lds + k] for
+// j 0..7, k 0..8·blocks−1. AVX2 serves both paths: 256-bit shuffles have two ports.
 func packTransFunc() {
 	TEXT("packTransAVX2", NOSPLIT, "func(dst *float32, ldd int, src *float32, lds, blocks int)")
 	Doc("packTransAVX2 transposes 8 rows of 8·blocks values into 8 columns of a panel.")
 	Pragma("noescape")
-	dst, ldd, ldd3, n := reg.RDI, reg.RDX, reg.R8, reg.RCX
-	src, src4, lds, lds3 := reg.RSI, reg.RAX, reg.RBX, reg.R9
-	params(dst, ldd, src, lds, n)
-	SHLQ(U8(2), ldd)
-	SHLQ(U8(2), lds)
-	LEAQ(Mem{Base: ldd, Index: ldd, Scale: 2}, ldd3)
-	LEAQ(Mem{Base: lds, Index: lds, Scale: 2}, lds3)
-	LEAQ(Mem{Base: src, Index: lds, Scale: 4}, src4)
+	t := newTransposer(false)
 	Label("loop")
 	for half := range 2 {
-		for j := range 4 {
-			VMOVUPS(strided(src, j, 16*half, lds, lds3, nil), xmm[j])
-			VINSERTF128(U8(1), strided(src4, j, 16*half, lds, lds3, nil), avx2.vec[j], avx2.vec[j])
+		for k, y := range t.columns(16 * half) {
+			VMOVUPS(y, strided(t.dst, k, 0, t.ldd, t.ldd3, nil))
 		}
-		for k, y := range transpose4(4 + 4*half) {
-			VMOVUPS(y, strided(dst, k, 0, ldd, ldd3, nil))
-		}
-		LEAQ(Mem{Base: dst, Index: ldd, Scale: 4}, dst)
+		LEAQ(Mem{Base: t.dst, Index: t.ldd, Scale: 4}, t.dst)
 	}
-	ADDQ(U8(32), src)
-	ADDQ(U8(32), src4)
-	DECQ(n)
+	ADDQ(U8(32), t.src)
+	ADDQ(U8(32), t.src4)
+	DECQ(t.n)
 	JNE(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// unpackFunc writes the transposing copy of a tile to C: dst[q·ldd + r] = src[r·lds + q] for q 0..rows−1 and
+// r 0..cols−1. It reads src for r 0..7 and for q up to the next multiple of 4.
+func unpackFunc() {
+	TEXT("unpackTransAVX2", NOSPLIT, "func(dst *float32, ldd int, src *float32, lds, rows, cols int)")
+	Doc("unpackTransAVX2 transposes 8 rows, of which the first cols count, into cols columns (1..8) and rows rows.")
+	Pragma("noescape")
+	t, mask := newTransposer(true), avx2.vec[14]
+	maskLanes(t.cols, reg.R11, mask, avx2.vec[15])
+	Label("loop")
+	for _, y := range t.columns(0) {
+		VMASKMOVPS(y, mask, Mem{Base: t.dst})
+		DECQ(t.n)
+		JEQ(LabelRef("done"))
+		ADDQ(t.ldd, t.dst)
+	}
+	ADDQ(U8(16), t.src)
+	ADDQ(U8(16), t.src4)
+	JMP(LabelRef("loop"))
+	Label("done")
 	VZEROUPPER()
 	RET()
 }

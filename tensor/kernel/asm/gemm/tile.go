@@ -46,23 +46,47 @@ var (
 
 const unroll = 4 // k steps of the main loop
 
-// tileFunc writes the function that computes one tile: C[rows,cols] = or += A·B with rows 1..s.rows, cols 1..2·lanes.
+// body is one of the tiles in a tile function: exactly rows rows and, up to the mask, vecs vectors of columns.
+type body struct {
+	isa
+	order
+	rows, vecs int
+}
+
+// label is the name of a place in the body.
+func (b body) label(place string) string { return fmt.Sprintf("rows%dx%d%s", b.rows, b.vecs, place) }
+
+// acc is the accumulator of vector v of row i.
+func (b body) acc(i, v int) reg.VecPhysical { return b.vec[i*b.vecs+v] }
+
+// spare are the four vectors that are never accumulators.
+func (s isa) spare(i int) reg.VecPhysical { return s.vec[2*s.mr+i] }
+
+// tileFunc writes the function that computes one tile: C[rows,cols] = or += A·B with rows 1..s.mr, cols 1..2·lanes.
+// Tiles of up to lanes columns do half the work.
 func tileFunc(s isa, o order) {
 	TEXT(fmt.Sprintf("tile%s%s", o, s.name), NOSPLIT, "func(t *byte)")
-	Doc(fmt.Sprintf("tile%s%s computes the tile (*tile[float32])(t): rows 1..%d, cols 1..%d.", o, s.name, s.rows, 2*s.lanes))
+	Doc(fmt.Sprintf("tile%s%s computes the tile (*tile[float32])(t): rows 1..%d, cols 1..%d.", o, s.name, s.mr, 2*s.lanes))
 	Pragma("noescape")
 	loadParams(s, o)
-	for r := s.rows; r > 1; r-- {
-		CMPQ(rEnd, U8(r))
-		JEQ(LabelRef(fmt.Sprintf("rows%d", r)))
-	}
-	for r := 1; r <= s.rows; r++ {
-		Label(fmt.Sprintf("rows%d", r))
-		tileBody(s, o, r)
+	CMPQ(rK, U8(s.lanes))
+	JLE(LabelRef("narrow"))
+	for _, vecs := range []int{2, 1} {
+		if vecs == 1 {
+			Label("narrow")
+		}
+		for r := s.mr; r > 1; r-- {
+			CMPQ(rEnd, U8(r))
+			JEQ(LabelRef(body{s, o, r, vecs}.label("")))
+		}
+		for r := 1; r <= s.mr; r++ {
+			Label(body{s, o, r, vecs}.label(""))
+			body{s, o, r, vecs}.write()
+		}
 	}
 }
 
-// loadParams fills the general registers and the column masks; rEnd holds the number of rows afterwards.
+// loadParams fills the general registers and the column masks. Afterwards rEnd holds the number of rows, rK of columns.
 func loadParams(s isa, o order) {
 	Load(Param("t"), rT)
 	field := func(off int) Mem { return Mem{Base: rT, Disp: off} }
@@ -83,21 +107,20 @@ func loadParams(s isa, o order) {
 		LEAQ(Mem{Base: rLda3, Index: rLda, Scale: 1}, rLda4)
 		return
 	}
-	if s.rows > 5 {
+	if s.mr > 5 {
 		LEAQ(Mem{Base: rLda, Index: rLda, Scale: 4}, rLda5)
 	}
-	if s.rows > 7 {
+	if s.mr > 7 {
 		LEAQ(Mem{Base: rA, Index: rLda3, Scale: 2}, rA7)
 		ADDQ(rLda, rA7)
 	}
 }
 
-// tileBody writes the code for exactly rows rows, from loading C to the return.
-func tileBody(s isa, o order, rows int) {
-	name := func(l string) string { return fmt.Sprintf("rows%d_%s", rows, l) }
-	loadC(s, rows, name)
+// write is the code from loading C to the return.
+func (b body) write() {
+	b.loadC()
 	LEAQ(Mem{Base: rNext}, rEnd)
-	for i := 1; i < rows; i++ {
+	for i := 1; i < b.rows; i++ {
 		ADDQ(rLdc, rEnd)
 	}
 	MOVQ(Mem{Base: rT, Disp: offFar}, rFar)
@@ -105,39 +128,38 @@ func tileBody(s isa, o order, rows int) {
 	MOVQ(Mem{Base: rT, Disp: offK}, rK)
 	MOVQ(Mem{Base: rT, Disp: offB}, rB)
 	SUBQ(U8(unroll), rK)
-	JLT(LabelRef(name("tail")))
+	JLT(LabelRef(b.label("tail")))
 
-	Label(name("loop"))
-	prefetch(s)
+	Label(b.label("loop"))
+	b.prefetch()
 	for u := range unroll {
-		step(s, o, rows, u)
+		b.step(u)
 	}
-	advanceA(o, rows, unroll)
+	b.advanceA(unroll)
 	SUBQ(U8(unroll), rK)
-	JGE(LabelRef(name("loop")))
+	JGE(LabelRef(b.label("loop")))
 
-	Label(name("tail"))
+	Label(b.label("tail"))
 	ADDQ(U8(unroll), rK)
-	JEQ(LabelRef(name("store")))
-	Label(name("one"))
-	step(s, o, rows, 0)
+	JEQ(LabelRef(b.label("store")))
+	Label(b.label("one"))
+	b.step(0)
 	ADDQ(rLdb, rB)
-	advanceA(o, rows, 1)
+	b.advanceA(1)
 	DECQ(rK)
-	JNE(LabelRef(name("one")))
+	JNE(LabelRef(b.label("one")))
 
-	Label(name("store"))
-	storeC(s, rows, name)
+	Label(b.label("store"))
+	b.storeC()
 	VZEROUPPER()
 	RET()
 }
 
 // prefetch touches one row of the next tile of C and moves on; it stays on the last row when all are done. It also
 // touches one far line.
-func prefetch(s isa) {
-	PREFETCHT0(Mem{Base: rNext})
-	if s.lanes == 16 {
-		PREFETCHT0(Mem{Base: rNext, Disp: 64})
+func (b body) prefetch() {
+	for at := 0; at < 4*b.lanes*b.vecs; at += 64 {
+		PREFETCHT0(Mem{Base: rNext, Disp: at})
 	}
 	ADDQ(rLdc, rNext)
 	CMPQ(rNext, rEnd)
@@ -148,34 +170,49 @@ func prefetch(s isa) {
 	CMOVQHI(rFarEnd, rFar)
 }
 
-// step writes one k step, u steps after the pointer to A: 2 loads of B, and a broadcast and 2 FMAs a row. The pointer
+// step writes one k step, u steps after the pointer to A: loads of B, and a broadcast and FMAs for each row. The pointer
 // to B moves after each second step.
-func step(s isa, o order, rows, u int) {
-	b := []reg.VecPhysical{s.vec[2*s.rows], s.vec[2*s.rows+1]}
-	for v := range 2 {
-		VMOVUPS(strided(rB, u%2, 4*s.lanes*v, rLdb, nil, nil), b[v])
+func (b body) step(u int) {
+	for v := range b.vecs {
+		VMOVUPS(strided(rB, u%2, 4*b.lanes*v, rLdb, nil, nil), b.spare(v))
 	}
 	if u%2 == 1 {
 		ADDQ(rLdb2, rB)
 	}
-	for i := range rows {
-		x := s.vec[2*s.rows+2+i%2]
-		VBROADCASTSS(elementA(o, i, u), x)
-		for v := range 2 {
-			VFMADD231PS(b[v], x, s.vec[2*i+v])
+	for i := range b.rows {
+		x := b.spare(2 + i%2)
+		VBROADCASTSS(b.elementA(i, u), x)
+		for v := range b.vecs {
+			VFMADD231PS(b.spare(v), x, b.acc(i, v))
 		}
 	}
 }
 
 // elementA is the operand A[i, u] relative to the walking pointers.
-func elementA(o order, i, u int) Mem {
-	if o == kMajor {
+func (b body) elementA(i, u int) Mem {
+	switch {
+	case b.order == kMajor:
 		return strided(rA, u, 4*i, rLda, rLda3, nil)
-	}
-	if i >= 7 {
+	case i >= 7:
 		return strided(rA7, i-7, 4*u, rLda, rLda3, rLda5)
 	}
 	return strided(rA, i, 4*u, rLda, rLda3, rLda5)
+}
+
+// advanceA moves the pointers to A n k steps, 1 or unroll. Additions, because a scaled LEA would take a port from the
+// FMAs.
+func (b body) advanceA(n int) {
+	switch {
+	case b.order == kMajor && n == unroll:
+		ADDQ(rLda4, rA)
+	case b.order == kMajor:
+		ADDQ(rLda, rA)
+	default:
+		ADDQ(U8(4*n), rA)
+		if b.rows > 7 {
+			ADDQ(U8(4*n), rA7)
+		}
+	}
 }
 
 // strided is base + n·stride + disp for n 0..6, given registers with stride, 3·stride and (n = 5) 5·stride.
@@ -191,21 +228,4 @@ func strided(base reg.GPPhysical, n, disp int, s1, s3, s5 reg.Register) Mem {
 		m.Index, m.Scale = s5, 1
 	}
 	return m
-}
-
-// advanceA moves the pointers to A n k steps, 1 or unroll. Additions, because a scaled LEA would take a port from the
-// FMAs.
-func advanceA(o order, rows, n int) {
-	if o == rowMajor {
-		ADDQ(U8(4*n), rA)
-		if rows > 7 {
-			ADDQ(U8(4*n), rA7)
-		}
-		return
-	}
-	if n == unroll {
-		ADDQ(rLda4, rA)
-	} else {
-		ADDQ(rLda, rA)
-	}
 }
