@@ -14,17 +14,17 @@ import (
 
 func (a *app) benchVerb() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "bench gemm|step",
-		Short: "measures matrix products or training steps, with the peak of the same minute beside them",
+		Use:   "bench gemm|moe|step",
+		Short: "measures matrix products, layers of experts or training steps, with the peak of the same minute beside them",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("phalanx bench: expected gemm or step")
+				return usagef("phalanx bench: expected gemm, moe or step")
 			}
-			return usagef("phalanx bench: found %q, expected gemm or step", args[0])
+			return usagef("phalanx bench: found %q, expected gemm, moe or step", args[0])
 		},
 	}
-	c.AddCommand(a.benchGemm(), a.benchStep())
+	c.AddCommand(a.benchGemm(), a.benchMoE(), a.benchStep())
 	return c
 }
 
@@ -69,6 +69,48 @@ func (a *app) gemm(ctx context.Context, o bench.GemmOptions, json string) error 
 		code = run.ExitNotHeld
 	}
 	return errors.Join(j.Write(r), j.Close(), ended(code))
+}
+
+func (a *app) benchMoE() *cobra.Command {
+	o := bench.MoEOptions{Now: a.now}
+	var json string
+	c := &cobra.Command{
+		Use:   "moe",
+		Short: "a layer of experts against a dense layer of the same products; what each dispatcher sends",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("phalanx bench moe: found %q, expected flags only", args[0])
+			}
+			return a.moe(c.Context(), o, json)
+		},
+	}
+	c.Flags().IntVar(&o.Experts, "experts", 64, "experts of the layer")
+	c.Flags().IntVar(&o.Width, "width", 256, "hidden features of an expert; the dense layer has topk times as many")
+	c.Flags().IntVar(&o.TopK, "topk", 8, "experts of a token")
+	c.Flags().IntVar(&o.Tokens, "tokens", 2048, "rows, on every rank")
+	c.Flags().IntVar(&o.Hidden, "hidden", 512, "features of a row")
+	c.Flags().IntVar(&o.EP, "ep", 4, "ranks that share the experts, for the traffic of the dispatchers")
+	c.Flags().IntVar(&o.Reps, "reps", bench.GemmRepsMin, "repetitions")
+	c.Flags().StringVar(&json, "json", "", "file for the result; - is standard output")
+	return c
+}
+
+func (a *app) moe(ctx context.Context, o bench.MoEOptions, json string) error {
+	if err := o.Check(); err != nil {
+		return usagef("phalanx bench moe: %v", err)
+	}
+	j, err := telemetry.OpenJSON(json, a.stdout)
+	if err != nil {
+		return usagef("--json: %v", err)
+	}
+	r, err := bench.MoE(ctx, o)
+	if err != nil {
+		return errors.Join(err, j.Close())
+	}
+	if json != "-" {
+		r.Print(a.stdout)
+	}
+	return errors.Join(j.Write(r), j.Close())
 }
 
 func (a *app) benchStep() *cobra.Command {
