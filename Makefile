@@ -19,9 +19,10 @@ race: ## the packages with goroutines under the race detector (needs a C compile
 	go test -race $(RACE)
 	go test -race -run 'Pool|Parallel|Threads|Worker' ./tensor/kernel
 
-bench: build ## matrix products and training steps, with the peak beside them
+bench: build ## matrix products, training steps and layers of experts, with the peak beside them
 	./phalanx bench gemm
 	./phalanx bench step
+	./phalanx bench moe
 
 fuzz: ## every fuzz test for FUZZTIME (20s)
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
