@@ -6,7 +6,7 @@ import "unsafe"
 // (mr × kc) lives in 32 or 48 KiB of first-level cache, a packed block of B in the second level, which has 256 KiB or
 // more on CPUs with AVX2 and 1 MiB or more on those with AVX-512.
 var (
-	avx2Engine = engine[float32]{mr: 6, nr: 16, kc: 512, kcTN: 320, panels: 64 << 10, nearRows: 12, strips: 16, aStep: 8,
+	avx2Engine = engine[float32]{mr: 6, nr: 16, kc: 512, kcTN: 320, panels: 112 << 10, nearRows: 12, strips: 16, aStep: 8,
 		rowTile: func(t *tile[float32]) { tileRowAVX2((*byte)(unsafe.Pointer(t))) },
 		colTile: func(t *tile[float32]) { tileColAVX2((*byte)(unsafe.Pointer(t))) },
 		panel:   panelAVX2, group: groupAVX2, transpose: transposeAVX2, spare: &spare32}
@@ -26,14 +26,22 @@ func panelAVX512(dst, src []float32, lds, rows, cols int) {
 	packRowsAVX512(&dst[0], &src[0], lds, rows, cols)
 }
 
+// groupRows is how many rows one call packs into strips: from memory that takes up to about 10 µs, and Go cannot
+// preempt assembly.
+const groupRows = 64
+
 func groupAVX2(dst []float32, distance int, src []float32, lds, rows, strips, cols int) {
 	_, _ = dst[(strips-1)*distance+rows*8-1], src[(rows-1)*lds+(strips-1)*6+cols-1]
-	packStripsAVX2(&dst[0], distance, &src[0], lds, rows, strips, cols)
+	for r := 0; r < rows; r += groupRows {
+		packStripsAVX2(&dst[r*8], distance, &src[r*lds], lds, min(groupRows, rows-r), strips, cols)
+	}
 }
 
 func groupAVX512(dst []float32, distance int, src []float32, lds, rows, strips, cols int) {
 	_, _ = dst[(strips-1)*distance+rows*16-1], src[(rows-1)*lds+(strips-1)*14+cols-1]
-	packStripsAVX512(&dst[0], distance, &src[0], lds, rows, strips, cols)
+	for r := 0; r < rows; r += groupRows {
+		packStripsAVX512(&dst[r*16], distance, &src[r*lds], lds, min(groupRows, rows-r), strips, cols)
+	}
 }
 
 // transposeChunk is how many k are transposed before the next 8 columns: the lines of the panel that 8 columns fill by

@@ -100,7 +100,7 @@ func TestGroupsArePackedStrips(t *testing.T) {
 	r := newRand(6)
 	for _, e := range assemblyEngines() {
 		for range 200 {
-			strips, cols, rows := 1+r.IntN(e.strips), 1+r.IntN(e.mr), 1+r.IntN(40)
+			strips, cols, rows := 1+r.IntN(e.strips), 1+r.IntN(e.mr), 1+r.IntN(150)
 			c := newPackCase(r, rows, (strips-1)*e.mr+cols)
 			distance := rows * e.aStep
 			want := make([]float32, strips*distance)

@@ -19,7 +19,7 @@ type block[T tensor.Float] struct {
 	direct         bool // full panels of B are read where they are
 	packedTo       int  // rows of A up to here are packed (TN)
 	ahead          walk // what will be packed next, to prefetch
-	aheadC         walk // C for the next strip, to prefetch
+	aheadC         walk // C, or A if turned, for the next strip, to prefetch
 	bFrom          int  // strips from this row on fetch B for the next block
 }
 
