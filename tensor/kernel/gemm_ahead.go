@@ -2,9 +2,8 @@ package kernel
 
 // Prefetching. Data from beyond the second-level cache is latency-bound, above all where packing touches many pages.
 // A tile function has time to fetch one line each few steps of k, besides the next tile of C: it walks over the lines
-// from far to farEnd. They are whatever is next of: C for the next strip, where the product reads C (A of a turned
-// product, which is the large operand); A for the next
-// group of strips (TN); B for the next block. Nothing here changes a bit.
+// from far to farEnd. They are whatever is next of: C for the next strip, where the product reads C (or A of a turned
+// product, the large operand); A for the next group of strips (TN); B for the next block. Nothing here changes a bit.
 
 // stepsPerLine is how many steps of k a tile function does for each far line.
 const stepsPerLine = 4
