@@ -20,6 +20,15 @@ const (
 	MoERanksMax   = 16
 )
 
+// ProcessorTime is a Clock of the processor time of this process, for work on one thread: what others do on a busy
+// machine is not in it. It is the wall clock where the system does not tell.
+func ProcessorTime() Clock {
+	if cpuTime() == 0 {
+		return time.Now
+	}
+	return func() time.Time { return time.Time{}.Add(cpuTime()) }
+}
+
 // MoEOptions say which layer is measured: Experts SwiGLU networks of Width hidden features over Hidden features, of
 // which TopK see each of Tokens rows.
 type MoEOptions struct {
@@ -27,7 +36,7 @@ type MoEOptions struct {
 	Tokens, Hidden       int
 	EP                   int // ranks of the expert group whose traffic is counted
 	Reps                 int
-	Now                  Clock
+	Now                  Clock // ProcessorTime, or a test's
 }
 
 // MoEResult compares a layer of experts with a dense one that does the same products.

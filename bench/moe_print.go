@@ -8,7 +8,7 @@ import (
 
 // Print writes a result: both layers, the parts of one, the traffic of every dispatcher.
 func (r *MoEResult) Print(w io.Writer) {
-	fmt.Fprintf(w, "%d experts of %d hidden features, %d a token, %d tokens of %d features; fp32, %d thread, kernel %s; medians of %d, in turns\n",
+	fmt.Fprintf(w, "%d experts of %d hidden features, %d a token, %d tokens of %d features; fp32, %d thread, kernel %s; processor time, medians of %d in turns\n",
 		r.Experts, r.Width, r.TopK, r.Tokens, r.Hidden, r.Threads, r.Kernel, r.Reps)
 	fmt.Fprintf(w, "FMA peak %.1f GFLOP/s; fullest expert %.2f of the mean\n", r.PeakGFlops, r.Busiest)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)

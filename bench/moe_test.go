@@ -148,6 +148,13 @@ func TestMoERefuses(t *testing.T) {
 	}
 }
 
+func TestProcessorTimeGoesOnlyForward(t *testing.T) {
+	now := ProcessorTime()
+	before := now()
+	kernel.FMAPeak(kernel.Portable, 1<<10)
+	require.False(t, now().Before(before))
+}
+
 func TestMoEStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -162,7 +169,7 @@ func TestMoEPrintsAndHasAShape(t *testing.T) {
 		Traffic: []Traffic{{Dispatcher: "flex", Bytes: 1.5 * (1 << 20), BytesMax: 2 << 20, Plan: 1 << 20, OverPlan: 1.5, OverLeast: 1.5, Messages: 18}}}
 	var out bytes.Buffer
 	r.Print(&out)
-	require.Equal(t, `64 experts of 256 hidden features, 8 a token, 2048 tokens of 512 features; fp32, 1 thread, kernel avx2; medians of 7, in turns
+	require.Equal(t, `64 experts of 256 hidden features, 8 a token, 2048 tokens of 512 features; fp32, 1 thread, kernel avx2; processor time, medians of 7 in turns
 FMA peak 92.0 GFLOP/s; fullest expert 1.50 of the mean
          forward and backward     ms  of the layer  of the peak
           dense layer of 2048  500.0                     80.0 %

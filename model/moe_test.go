@@ -82,15 +82,19 @@ func on(j *trial.Job, s spread, dispatcher string) *trial.Job {
 	return &k
 }
 
-// I11: whatever the layout, losses, gradients, norms and weights, with the expert bias, are those of whole rows on one
-// rank of each replica. Balancing over replicas depends on their number, which therefore stays.
+// I11: whatever the layout, losses, gradients, norms and weights, with the expert bias, are those of one rank. Global
+// balancing pools replicas, and depends on their number: with it the reference has one rank for each.
 func TestI11_ExpertsOnAnyLayout(t *testing.T) {
 	property.Check(t, 60, func(t *rapid.T) {
 		m := drawMixture(t)
 		shape := trial.DrawShape(t, m)
 		job := trial.DrawJob(t, m, shape, 2, 2)
 		s := rapid.SampledFrom(spreads()).Draw(t, "layout")
-		want, err := job.Run(trial.Layout{TP: 1, CP: 1, DP: s.DP}, inproc.Options{})
+		reference := trial.Single
+		if m.MoERouterBalancing.Has("global_aux_loss") {
+			reference.DP = s.DP
+		}
+		want, err := job.Run(reference, inproc.Options{})
 		require.NoError(t, err)
 		dispatcher := rapid.SampledFrom([]string{"alltoall", "allgather", "flex"}).Draw(t, "dispatcher")
 		got, err := on(job, s, dispatcher).Run(s.Layout, inproc.Options{Seed: 1, Overtake: true})

@@ -25,16 +25,12 @@ type Layer[T tensor.Float] struct {
 type layerSaved[T tensor.Float] struct {
 	router *routerSaved[T]
 	plan   *plan
-	got    dispatched[T]
-	xs     tensor.Mat[T] // rows sorted by expert
-	z, a   tensor.Mat[T] // before and after the activation
-	weight []T           // probability of each sorted row
-	aw     tensor.Mat[T] // a · weight
+	got    arrived[T]
+	z, a   tensor.Mat[T] // before and after the activation, rows sorted by expert
 	shared any
 }
 
 // Forward implements nn.FFN: each row is the sum over its experts of probability · expert(row), plus the shared expert.
-// The probability is applied between activation and second product, so that no expert output is kept.
 func (l *Layer[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (tensor.Mat[T], any) {
 	s := &layerSaved[T]{}
 	var route Routing[T]
@@ -42,8 +38,9 @@ func (l *Layer[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (tensor.Mat[T], any) {
 	s.plan = newPlan(c, l.Dispatcher, l.Place, route, func(row int) bool { return l.unwanted(c, row) })
 	s.got = send(c, s.plan, x, route.Prob)
 	out := c.Arena.Mat(x.Rows, x.Cols)
-	clear(out.Data)
-	giveBack(c, s.plan, l.compute(c, s), nil, out, nil)
+	r := newResults(c, s.plan, out, nil)
+	l.compute(c, s, r)
+	r.giveBack(c)
 	if l.Shared != nil {
 		var y tensor.Mat[T]
 		y, s.shared = l.Shared.Forward(c, x)
@@ -60,57 +57,48 @@ func (l *Layer[T]) unwanted(c *nn.Ctx[T], row int) bool {
 	return l.DropPadding && c.Skips(row)
 }
 
-// compute runs the experts on what came: one row per item, the sum over its entries, lowest expert first.
-func (l *Layer[T]) compute(c *nn.Ctx[T], s *layerSaved[T]) tensor.Mat[T] {
-	by, h := s.plan.by, s.got.rows.Cols
-	n, f := len(by.entry), l.Experts[0].FC2.In
-	s.xs, s.weight = c.Arena.Mat(n, h), c.Arena.Alloc(n)
-	for i, e := range by.entry {
-		copy(s.xs.Row(i), s.got.rows.Row(int(s.plan.row[e])))
-		s.weight[i] = s.got.prob[e]
-	}
-	s.z, s.a, s.aw = c.Arena.Mat(n, l.Act.Width(f)), c.Arena.Mat(n, f), c.Arena.Mat(n, f)
-	ys := c.Arena.Mat(n, h)
+// compute runs one expert after another on its entries, so that its rows stay in the cache from the first product to
+// the last: rows in, both products, and each row of the result times its probability to where it belongs. A row has an
+// expert once: adding the rows of one expert is independent work, and experts are added lowest first.
+func (l *Layer[T]) compute(c *nn.Ctx[T], s *layerSaved[T], r *results[T]) {
+	by, f, h := s.plan.by, l.Experts[0].FC2.In, r.into.Cols
+	s.z, s.a = c.Arena.Mat(len(by.entry), l.Act.Width(f)), c.Arena.Mat(len(by.entry), f)
+	mark, most := c.Arena.Mark(), by.most()
+	xs, ys := c.Arena.Mat(most, h), c.Arena.Mat(most, h)
 	for e, ex := range l.Experts {
-		product(ex.FC1, s.xs, s.z, by, e)
+		entries, from := by.of(e), by.start[e]
+		n := len(entries)
+		x, z, a, y := xs.Slice(0, n), s.z.Slice(from, from+n), s.a.Slice(from, from+n), ys.Slice(0, n)
+		s.got.gather(x, entries)
+		product(ex.FC1, x, z)
+		l.Act.Forward(a, z)
+		product(ex.FC2, a, y)
+		eachRow(n, h, func(i int) {
+			at := s.plan.from[entries[i]]
+			kernel.Axpy(r.row(at), s.got.weight(at), y.Row(i))
+		})
 	}
-	l.Act.Forward(s.a, s.z)
-	for i := range n {
-		copy(s.aw.Row(i), s.a.Row(i))
-		kernel.Scale(s.aw.Row(i), s.weight[i])
-	}
-	for e, ex := range l.Experts {
-		product(ex.FC2, s.aw, ys, by, e)
-	}
-	return l.summed(c, s.plan, ys)
+	c.Arena.Release(mark)
 }
 
-// summed adds sorted entries to their received rows.
-func (l *Layer[T]) summed(c *nn.Ctx[T], pl *plan, entries tensor.Mat[T]) tensor.Mat[T] {
-	out := c.Arena.Mat(pl.n, entries.Cols)
-	clear(out.Data)
-	for i, e := range pl.by.entry {
-		kernel.AddInto(out.Row(int(pl.row[e])), entries.Row(i))
-	}
-	return out
+// product is x·Wᵀ.
+func product[T tensor.Float](w nn.Weights[T], x, y tensor.Mat[T]) {
+	kernel.Gemm(kernel.NT, x.Rows, w.Out, w.In, x.Data, x.Cols, w.W, w.In, y.Data, w.Out, false)
 }
 
-// product runs one expert's rows of in through w into the same rows of out.
-func product[T tensor.Float](w nn.Weights[T], in, out tensor.Mat[T], o order, e int) {
-	from, to := o.start[e], o.start[e+1]
-	a, b := in.Slice(from, to), out.Slice(from, to)
-	kernel.Gemm(kernel.NT, a.Rows, w.Out, w.In, a.Data, a.Cols, w.W, w.In, b.Data, w.Out, false)
+// productGrad is dy·W.
+func productGrad[T tensor.Float](w nn.Weights[T], dy, dx tensor.Mat[T]) {
+	kernel.Gemm(kernel.NN, dy.Rows, w.In, w.Out, dy.Data, dy.Cols, w.W, w.In, dx.Data, w.In, false)
 }
 
-// Backward implements nn.FFN.
+// Backward implements nn.FFN. What Forward saved is used up.
 func (l *Layer[T]) Backward(c *nn.Ctx[T], saved any, dy tensor.Mat[T]) tensor.Mat[T] {
 	s := saved.(*layerSaved[T])
-	dgot := send(c, s.plan.withoutEntries(), dy, nil)
-	dxs, dentry := l.computeGrad(c, s, dgot.rows)
-	dx := c.Arena.Mat(dy.Rows, dy.Cols)
-	clear(dx.Data)
-	dprob := c.Arena.Zeros(len(s.router.route.Expert))
-	giveBack(c, s.plan, l.summed(c, s.plan, dxs), dentry, dx, dprob)
+	dgot := send(c, s.plan, dy, nil)
+	dx, dprob := c.Arena.Mat(dy.Rows, dy.Cols), c.Arena.Alloc(len(s.router.route.Expert))
+	r := newResults(c, s.plan, dx, dprob)
+	l.computeGrad(c, s, &dgot, r)
+	r.giveBack(c)
 	kernel.AddInto(dx.Data, l.Router.Backward(c, s.router, dprob).Data)
 	if l.Shared != nil {
 		kernel.AddInto(dx.Data, l.Shared.Backward(c, s.shared, dy).Data)
@@ -118,48 +106,33 @@ func (l *Layer[T]) Backward(c *nn.Ctx[T], saved any, dy tensor.Mat[T]) tensor.Ma
 	return dx
 }
 
-// withoutEntries is the same traffic without numbers of entries.
-func (pl *plan) withoutEntries() *plan {
-	bare := *pl
-	bare.out, bare.in = append([]list(nil), pl.out...), append([]list(nil), pl.in...)
-	for j := range bare.out {
-		bare.out[j].slot, bare.in[j].expert = nil, nil
-	}
-	bare.row = nil
-	return &bare
-}
-
-// computeGrad is the backward of compute: gradients of the sorted rows, and of the entries' probabilities in arrival
-// order.
-func (l *Layer[T]) computeGrad(c *nn.Ctx[T], s *layerSaved[T], dout tensor.Mat[T]) (dxs tensor.Mat[T], dprob []T) {
-	by := s.plan.by
-	n, f, h := len(by.entry), s.a.Cols, dout.Cols
-	dys, daw := c.Arena.Mat(n, h), c.Arena.Mat(n, f)
-	for i, e := range by.entry {
-		copy(dys.Row(i), dout.Row(int(s.plan.row[e])))
-	}
+// computeGrad is the backward of compute: weight gradients, and to where they belong the gradients of rows and of
+// probabilities. The latter are dot products of the activation and its gradient, taken before the probability comes in.
+func (l *Layer[T]) computeGrad(c *nn.Ctx[T], s *layerSaved[T], dgot *arrived[T], r *results[T]) {
+	by, h := s.plan.by, r.into.Cols
+	mark, most := c.Arena.Mark(), by.most()
+	xs, dys := c.Arena.Mat(most, h), c.Arena.Mat(most, h)
+	das, dzs := c.Arena.Mat(most, s.a.Cols), c.Arena.Mat(most, s.z.Cols)
 	for e, ex := range l.Experts {
-		productGrad(ex.FC2, s.aw, dys, daw, by, e)
+		entries, from := by.of(e), by.start[e]
+		n := len(entries)
+		x, z, a := xs.Slice(0, n), s.z.Slice(from, from+n), s.a.Slice(from, from+n)
+		dy, da, dz := dys.Slice(0, n), das.Slice(0, n), dzs.Slice(0, n)
+		dgot.gather(dy, entries)
+		productGrad(ex.FC2, dy, da)
+		eachRow(n, s.a.Cols, func(i int) {
+			at := s.plan.from[entries[i]]
+			r.set(at, kernel.Dot(da.Row(i), a.Row(i)))
+			kernel.Scale(da.Row(i), s.got.weight(at))
+			kernel.Scale(a.Row(i), s.got.weight(at))
+		})
+		ex.FC2.WeightGrad(dy, a)
+		l.Act.Backward(dz, da, z)
+		s.got.gather(x, entries)
+		ex.FC1.WeightGrad(dz, x)
+		dx := dy // its rows are used up
+		productGrad(ex.FC1, dz, dx)
+		eachRow(n, h, func(i int) { kernel.AddInto(r.row(s.plan.from[entries[i]]), dx.Row(i)) })
 	}
-	poisonEmpty(c, l.Experts, by)
-	dprob = c.Arena.Alloc(n)
-	for i, e := range by.entry {
-		dprob[e] = kernel.Dot(daw.Row(i), s.a.Row(i))
-		kernel.Scale(daw.Row(i), s.weight[i])
-	}
-	dz := c.Arena.Mat(n, s.z.Cols)
-	l.Act.Backward(dz, daw, s.z)
-	dxs = c.Arena.Mat(n, h)
-	for e, ex := range l.Experts {
-		productGrad(ex.FC1, s.xs, dz, dxs, by, e)
-	}
-	return dxs, dprob
-}
-
-// productGrad is the backward of product: weight gradient of one expert, and its rows of din.
-func productGrad[T tensor.Float](w nn.Weights[T], in, dout, din tensor.Mat[T], o order, e int) {
-	from, to := o.start[e], o.start[e+1]
-	d, di := dout.Slice(from, to), din.Slice(from, to)
-	w.WeightGrad(d, in.Slice(from, to))
-	kernel.Gemm(kernel.NN, d.Rows, w.In, w.Out, d.Data, d.Cols, w.W, w.In, di.Data, w.In, false)
+	c.Arena.Release(mark)
 }

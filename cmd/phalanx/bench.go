@@ -72,7 +72,7 @@ func (a *app) gemm(ctx context.Context, o bench.GemmOptions, json string) error 
 }
 
 func (a *app) benchMoE() *cobra.Command {
-	o := bench.MoEOptions{Now: a.now}
+	o := bench.MoEOptions{Now: bench.ProcessorTime()}
 	var json string
 	c := &cobra.Command{
 		Use:   "moe",
