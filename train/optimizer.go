@@ -102,9 +102,7 @@ func (a *Adam[T]) Clip(norm float64) float64 {
 
 // Step updates every parameter with its group's clip factor. A step without tokens is an ordinary step.
 func (a *Adam[T]) Step(lr float64, norms map[string]float64) {
-	a.steps++
-	a.pow1 *= a.cfg.AdamBeta1
-	a.pow2 *= a.cfg.AdamBeta2
+	a.count()
 	for i, q := range a.params {
 		h := kernel.AdamWStep[T]{LR: T(lr), Beta1: T(a.cfg.AdamBeta1), Beta2: T(a.cfg.AdamBeta2), Eps: T(a.cfg.AdamEps),
 			OneMinusBeta1: T(1 - a.cfg.AdamBeta1), OneMinusBeta2: T(1 - a.cfg.AdamBeta2),
