@@ -55,8 +55,13 @@ const (
 
 // remember notes a message and compares it with the one that had its seq before.
 func (c *channel) remember(member int, h messages.Header, payload []byte) (verdict, seen) {
+	return note(c.peers[member].seen[:], h, payload)
+}
+
+// note is remember in a ring of seen messages.
+func note(ring []seen, h messages.Header, payload []byte) (verdict, seen) {
 	now := seen{set: true, seq: h.Seq, name: NameIn(h), round: roundIn(h), print: printOf(payload)}
-	slot := &c.peers[member].seen[h.Seq%rememberMax]
+	slot := &ring[h.Seq%uint64(len(ring))]
 	switch {
 	case !slot.set || slot.seq < h.Seq:
 		before := *slot

@@ -40,15 +40,15 @@ func describe(op *nn.Op) string {
 
 func checkWhat(op *nn.Op) string {
 	switch {
-	case op.Kind < nn.AllReduce || op.Kind > nn.Exchange:
-		return fmt.Sprintf("kind %d is unknown, expected all_reduce, reduce_scatter, all_gather or exchange", op.Kind)
+	case op.Kind < nn.AllReduce || op.Kind > nn.Get:
+		return fmt.Sprintf("kind %d is unknown, expected all_reduce, reduce_scatter, all_gather, exchange, put or get", op.Kind)
 	case op.Tag == 0 || op.Tag > tagMax:
 		return fmt.Sprintf("tag %d does not fit a message name, expected 1 to %d", op.Tag, tagMax)
 	case op.Reduce > nn.Max:
 		return fmt.Sprintf("reduction %d is unknown, expected sum or max", op.Reduce)
 	case op.DType.Size() == 0:
 		return fmt.Sprintf("element type %s is unknown", op.DType)
-	case op.Kind != nn.AllGather && op.Kind != nn.Exchange && !reducible(op.DType, op.Reduce):
+	case op.Kind <= nn.ReduceScatter && !reducible(op.DType, op.Reduce):
 		return fmt.Sprintf("no %s of %s: sum takes F32, F64, I32, I64; max takes U8 and BOOL too", op.Reduce, op.DType)
 	}
 	return ""
@@ -91,7 +91,10 @@ func checkLengths(op *nn.Op, size, rank int) string {
 	if in%unit != 0 || out%unit != 0 {
 		return fmt.Sprintf("In has %d and Out %d bytes, expected multiples of %d", in, out, unit)
 	}
-	if op.Kind == nn.Exchange {
+	switch {
+	case op.Kind == nn.Put && (len(op.To) != 1 || len(op.From) != 0), op.Kind == nn.Get && (len(op.From) != 1 || len(op.To) != 0):
+		return fmt.Sprintf("it has %d parts to send and %d to get, expected one of a put to send and one of a get to get", len(op.To), len(op.From))
+	case op.Kind >= nn.Exchange:
 		return checkParts(op, size, rank)
 	}
 	whole, want, found, which := in, in, out, "Out"

@@ -38,7 +38,9 @@ type OpCount struct {
 	Tag   nn.Tag
 	Kind  nn.OpKind
 	Depth int
-	Count int64 // operations of the group: member 0 counts them, so that a sum over ranks counts each once
+	// Count is operations of the group: member 0 counts them, so that a sum over ranks counts each once. A Put is
+	// counted by its sender.
+	Count int64
 	Bytes int64 // payload that left this member
 }
 
@@ -58,6 +60,8 @@ type Group struct {
 	member   map[int]int // the inverse
 	small    int         // SmallBytes
 	channels map[nn.Program]*channel
+	mail     map[nn.Program]*mailbox
+	waiting  int // see PutsWaiting
 	store    store
 	counts   map[OpCount]*OpCount // key: Count and Bytes are 0
 	received uint64
@@ -68,7 +72,7 @@ type Group struct {
 func NewGroup(place Place, a mesh.Axis) *Group {
 	ranks := place.Sizes.Group(place.Rank, a)
 	g := &Group{place: place, axis: a, ranks: ranks, self: slices.Index(ranks, place.Rank), small: SmallBytes,
-		member: map[int]int{}, channels: map[nn.Program]*channel{}, counts: map[OpCount]*OpCount{}}
+		member: map[int]int{}, channels: map[nn.Program]*channel{}, mail: map[nn.Program]*mailbox{}, counts: map[OpCount]*OpCount{}}
 	for j, r := range ranks {
 		g.member[r] = j
 	}
@@ -83,6 +87,15 @@ func (g *Group) Begin(p nn.Program, op *nn.Op) ([]Outgoing, *Completion, error) 
 	}
 	if err := CheckOp(op, len(g.ranks), g.self); err != nil {
 		return nil, nil, err
+	}
+	if m := g.mail[p]; m != nil && m.op != nil {
+		return nil, nil, &OpError{Op: describe(op), Problem: fmt.Sprintf("program %s of %s is still in the get of %s", ProgramName(p), g.place, m.name)}
+	}
+	switch op.Kind {
+	case nn.Put:
+		return g.beginPut(p, op)
+	case nn.Get:
+		return g.beginGet(p, op)
 	}
 	c := g.channel(p)
 	if c.op != nil {
@@ -116,7 +129,7 @@ func (g *Group) takeEarly(p nn.Program, c *channel) error {
 }
 
 // Deliver takes a message. Its payload is read until Released returns it, and never changed. The errors are
-// *MismatchError, *DivergenceError, *PayloadError, *AheadError and *AddressError; after one the group is of no more use.
+// *MismatchError, *DivergenceError, *PayloadError, *AheadError, *NameTwiceError and *AddressError; after one the group is of no more use.
 func (g *Group) Deliver(h messages.Header, payload []byte) ([]Outgoing, []Completion, error) {
 	j, isMember := g.member[int(h.Src)]
 	if !isMember || j == g.self || int(h.Dst) != g.place.Rank || mesh.Axis(h.Chan>>8) != g.axis {
@@ -125,6 +138,10 @@ func (g *Group) Deliver(h messages.Header, payload []byte) ([]Outgoing, []Comple
 	g.received++
 	m := Incoming{h, payload}
 	p := nn.Program(h.Chan)
+	if isPut(h) {
+		done, err := g.deliverPut(j, m)
+		return nil, done, err
+	}
 	c := g.channel(p)
 	switch v, before := c.remember(j, h, payload); v {
 	case duplicate:
@@ -132,8 +149,7 @@ func (g *Group) Deliver(h messages.Header, payload []byte) ([]Outgoing, []Comple
 		g.store.release(m)
 		return nil, nil, nil
 	case divergent:
-		return nil, nil, &DivergenceError{Self: g.place, Peer: g.place.Of(int(h.Src)), Name: before.name, Seq: h.Seq,
-			First: before.print, Second: printOf(payload)}
+		return nil, nil, g.divergence(before, m)
 	}
 	if !c.current(h.Seq) {
 		if !c.keep(j, m) {
@@ -222,15 +238,20 @@ func (g *Group) channel(p nn.Program) *channel {
 
 func (g *Group) count(c *channel, ops, bytes int64) {
 	key := OpCount{Axis: g.axis, Tag: c.name.Tag, Kind: c.name.Kind, Depth: c.name.Site.Depth}
+	n := g.counter(key)
+	n.Bytes += bytes
+	if g.self == 0 {
+		n.Count += ops
+	}
+}
+
+func (g *Group) counter(key OpCount) *OpCount {
 	n := g.counts[key]
 	if n == nil {
 		n = &OpCount{Axis: key.Axis, Tag: key.Tag, Kind: key.Kind, Depth: key.Depth}
 		g.counts[key] = n
 	}
-	n.Bytes += bytes
-	if g.self == 0 {
-		n.Count += ops
-	}
+	return n
 }
 
 // Counts is what this member has done so far, in a fixed order.
@@ -265,6 +286,9 @@ func SumCounts(lists ...[]OpCount) []OpCount {
 // Missing is the ranks that have not arrived in the operation a program is in. If all have, it is those whose second
 // round is outstanding: they wait for somebody themselves.
 func (g *Group) Missing(p nn.Program) []int {
+	if m := g.mail[p]; m != nil && m.op != nil {
+		return []int{g.ranks[m.op.From[0].Member]}
+	}
 	c := g.channels[p]
 	if c == nil || c.op == nil {
 		return nil

@@ -28,7 +28,7 @@ type OpName struct {
 	Reduce   nn.ReduceKind
 	Tag      nn.Tag
 	DType    tensor.DType
-	Elements int // of the whole value: AllGather's output, the input of the reductions, 0 of Exchange
+	Elements int // of the whole value: AllGather's output, the input of the reductions, the message of Put and Get, 0 of Exchange
 	Site     nn.Site
 }
 
@@ -36,7 +36,7 @@ type OpName struct {
 func NameOf(op *nn.Op) OpName {
 	whole := len(op.In)
 	switch op.Kind {
-	case nn.AllGather:
+	case nn.AllGather, nn.Get:
 		whole = len(op.Out)
 	case nn.Exchange:
 		whole = 0 // every pair of members has sizes of its own

@@ -11,12 +11,15 @@ import (
 // OpKind is what a collective does.
 type OpKind uint8
 
-// The collectives. Every member of the group calls the same one in the same order.
+// The collectives, which every member of the group calls in the same order, and the two halves of a message from one
+// member to another, which only those two call.
 const (
 	AllReduce     OpKind = iota + 1 // Out[i] = reduce over members of In[i], on every member
 	ReduceScatter                   // In is Size pieces; Out is the reduced piece of this member
 	AllGather                       // Out is the pieces of all members in rank order
 	Exchange                        // In is parts for some members, Out is parts of some members: see Op.To and Op.From
+	Put                             // In goes to one member, Op.To, under its name; nobody is waited for
+	Get                             // Out is what one member, Op.From, put under this name
 )
 
 // String is the name errors and message counts use.
@@ -30,6 +33,10 @@ func (k OpKind) String() string {
 		return "all_gather"
 	case Exchange:
 		return "exchange"
+	case Put:
+		return "put"
+	case Get:
+		return "get"
 	}
 	return fmt.Sprintf("op(%d)", uint8(k))
 }
@@ -106,6 +113,10 @@ const (
 	TagDispatchCounts
 	TagDispatch
 	TagCombine
+	TagActivation
+	TagActivationGrad
+	TagDepthSet
+	TagEmbeddingUse
 	tagEnd
 )
 
@@ -118,6 +129,7 @@ var tagNames = [tagEnd]string{
 	TagRollLossMask: "roll.loss_mask", TagRollPaddingMask: "roll.padding_mask", TagRollEmbeddings: "roll.decoder_input",
 	TagRingKV: "ring_kv", TagRingKVGrad: "ring_kv_grad", TagGatherKV: "gather_kv", TagHeads: "heads",
 	TagRouterCapacity: "router_capacity", TagDispatchCounts: "dispatch_counts", TagDispatch: "dispatch", TagCombine: "combine",
+	TagActivation: "activation", TagActivationGrad: "activation_grad", TagDepthSet: "depth_set", TagEmbeddingUse: "embedding_use",
 }
 
 // String is the tag's name.
@@ -134,7 +146,9 @@ type Site struct {
 	Microbatch int // index on this data-parallel rank; 0 in Update
 	Phase      Phase
 	Depth      int // 0: the trunk and the heads; k: MTP depth k
-	Layer      int // decoder layer, or inner layer of a depth; -1 outside layers
+	// Layer is the decoder layer, or the inner layer of a depth; -1 outside layers. Messages between pipeline stages
+	// have the virtual chunk here that they are for.
+	Layer int
 }
 
 // String reads "step 3 microbatch 0 mtp.2 forward layer 1".
@@ -160,8 +174,9 @@ type Op struct {
 	Site   Site
 	In     []byte // AllGather: this member's piece; else the whole value
 	Out    []byte // ReduceScatter: one piece; else the whole value. May be In for AllReduce.
-	// Exchange only: the parts of In in order, and the parts of Out in order. Both sides of a part name it; at most
-	// one part goes from a member to another. Every member of the group joins the operation, with no part too.
+	// Exchange: the parts of In in order, and the parts of Out in order. Both sides of a part name it; at most one part
+	// goes from a member to another. Every member of the group joins the operation, with no part too.
+	// Put: To is one part, In whole. Get: From is one part, Out whole.
 	To, From []Part
 }
 
