@@ -38,12 +38,12 @@ func OfBools(name string, data []bool, shape ...int) Tensor {
 func sorted(tensors []Tensor) ([]Tensor, error) {
 	out := slices.SortedFunc(slices.Values(tensors), func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) })
 	for i, t := range out {
-		switch {
-		case t.Name == "" || t.Name == metadataKey || !utf8.ValidString(t.Name):
-			return nil, fmt.Errorf("checkpoint: a tensor named %q: found an empty, reserved or non-UTF-8 name, "+
-				"expected a parameter's", t.Name)
-		case i > 0 && t.Name == out[i-1].Name:
-			return nil, fmt.Errorf("checkpoint: two tensors named %q: each name once", t.Name)
+		before := ""
+		if i > 0 {
+			before = out[i-1].Name
+		}
+		if err := checkName(t.Name, before); err != nil {
+			return nil, err
 		}
 		n := t.DType.Size()
 		for _, d := range t.Shape {
@@ -55,4 +55,15 @@ func sorted(tensors []Tensor) ([]Tensor, error) {
 		}
 	}
 	return out, nil
+}
+
+// checkName refuses a name that could not be read again, and one that is the name before it in the order, "" if none.
+func checkName(name, before string) error {
+	switch {
+	case name == "" || name == metadataKey || !utf8.ValidString(name):
+		return fmt.Errorf("checkpoint: a tensor named %q: found an empty, reserved or non-UTF-8 name, expected a parameter's", name)
+	case name == before:
+		return fmt.Errorf("checkpoint: two tensors named %q: each name once", name)
+	}
+	return nil
 }

@@ -36,26 +36,19 @@ func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	if err != nil {
 		return err
 	}
-	head := header(order, metadata)
-	size := int64(len(head))
-	for _, t := range order {
-		size += int64(len(t.Data))
+	infos, data := make([]Info, len(order)), make(map[string][]byte, len(order))
+	for i, t := range order {
+		infos[i] = Info{Name: t.Name, DType: t.DType.String(), Shape: t.Shape}
+		data[t.Name] = t.Data
 	}
-	return replace(path, size, func(w io.Writer) error {
-		if _, err := w.Write(head); err != nil {
-			return err
-		}
-		for _, t := range order {
-			if _, err := w.Write(t.Data); err != nil {
-				return err
-			}
-		}
-		return nil
+	return WriteStream(path, infos, metadata, func(w io.Writer, name string) error {
+		_, err := w.Write(data[name])
+		return err
 	})
 }
 
-// header is the length prefix and the JSON, without any data. tensors are sorted.
-func header(tensors []Tensor, metadata map[string]string) []byte {
+// header is the length prefix and the JSON, without any data. tensors are sorted and placed.
+func header(tensors []Info, metadata map[string]string) []byte {
 	b := append(make([]byte, prefixBytes), '{')
 	if len(metadata) > 0 {
 		b = append(b, quoted(metadataKey)+":{"...)
@@ -64,12 +57,10 @@ func header(tensors []Tensor, metadata map[string]string) []byte {
 		}
 		b = append(b, '}')
 	}
-	at := 0
 	for i, t := range tensors {
 		b = append(b, comma(i+len(metadata))...)
 		b = fmt.Appendf(b, `%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}`,
-			quoted(t.Name), t.DType, joined(t.Shape), at, at+len(t.Data))
-		at += len(t.Data)
+			quoted(t.Name), t.DType, joined(t.Shape), t.From, t.To)
 	}
 	b = append(b, '}')
 	for len(b)%8 != 0 {
