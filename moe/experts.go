@@ -134,5 +134,6 @@ func (l *Layer[T]) computeGrad(c *nn.Ctx[T], s *layerSaved[T], dgot *arrived[T],
 		productGrad(ex.FC1, dz, dx)
 		eachRow(n, h, func(i int) { kernel.AddInto(r.row(s.plan.from[entries[i]]), dx.Row(i)) })
 	}
+	poisonEmpty(c, l.Experts, by)
 	c.Arena.Release(mark)
 }
