@@ -1,4 +1,5 @@
-// Package mesh knows the axes of a job, where a rank stands on each, and which ranks form a group.
+// Package mesh knows the axes of a job, where a rank stands on each, which ranks form a group, and which part of a model
+// lies on which stage of a pipeline.
 package mesh
 
 import "fmt"

@@ -82,7 +82,7 @@ func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
 		router.StartStep()
 	}
 	running := make([]*pass[T], s.microbatches)
-	for _, op := range train.Schedule(s.microbatches) {
+	for _, op := range (train.Pipeline{Microbatches: s.microbatches}).Schedule(0) {
 		if s.dropped[s.first+op.Microbatch] {
 			if op.Kind == train.ForwardOp {
 				r.noteDropped(c, s, op.Microbatch, &sums)

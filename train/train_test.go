@@ -91,12 +91,3 @@ func TestReduceGradsJoinsUsesInOrder(t *testing.T) {
 	p.ZeroGrads()
 	require.Zero(t, q.Grad[0]+q.Uses[0][0]+q.Uses[1][0])
 }
-
-func TestScheduleRunsEveryPassOnce(t *testing.T) {
-	ops := train.Schedule(3)
-	require.Len(t, ops, 6)
-	for i, op := range ops {
-		require.Equal(t, i/2, op.Microbatch)
-		require.Equal(t, i%2 == 1, op.Kind == train.BackwardOp)
-	}
-}
