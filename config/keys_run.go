@@ -43,7 +43,7 @@ var dataKeys = []spec{
 		doc: "Tokens per row."},
 	{key: "dataset.paths", doc: "text, jsonl: files in the order they are read; .gz is unpacked. Relative to the scenario's folder."},
 	{key: "dataset.path", doc: "reference: the case's JSON file. Relative to the scenario's folder."},
-	{key: "dataset.rows", doc: "rows: the rows, used in order and from the start again."},
+	{key: "dataset.rows", null: true, doc: "rows: the rows, used in order and from the start again."},
 	{key: "dataset.rows.*.valid", in: between(0, MaxSeqLength), null: true, doc: "Length of a row of synthetic tokens."},
 	{key: "dataset.rows.*.tokens", doc: "Tokens of the row."},
 	{key: "dataset.rows.*.labels", doc: "Label of each token; -100 counts in no loss. Default: the next token."},

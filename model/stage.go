@@ -79,7 +79,7 @@ func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
 	r.params.ZeroGrads()
 	r.probe.reset()
 	for _, router := range r.routers {
-		router.StartStep()
+		router.StartStep(r.mut)
 	}
 	running := make([]*pass[T], s.microbatches)
 	for _, op := range (train.Pipeline{Microbatches: s.microbatches}).Schedule(0) {

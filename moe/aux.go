@@ -85,9 +85,9 @@ func (r *Router[T]) pooled(c *nn.Ctx[T], st stats) stats {
 // slopes is dA/dP of every valid row's scores: the same for all rows of a row of the batch.
 type slopes struct{ byRow [][]float64 }
 
-func (s slopes) add(b int, dshare []float64) {
+func (s slopes) add(b int, weight float64, dshare []float64) {
 	for j, v := range s.byRow[b%len(s.byRow)] {
-		dshare[j] += v
+		dshare[j] += weight * v
 	}
 }
 
@@ -173,10 +173,15 @@ func (r *Router[T]) losses(c *nn.Ctx[T], s *routerSaved[T]) (balancing []float64
 	return balancing, z / r.zTokens(c, s) / c.Aux.Divisor
 }
 
-// report adds the losses to the microbatch's figures and shows the router's quantities to an observer.
+// report adds the losses to the microbatch's figures and shows the router's quantities to an observer. Where neither is
+// there, as in evaluation and recomputation, the losses are not computed.
 func (r *Router[T]) report(c *nn.Ctx[T], s *routerSaved[T], executed Routing[T]) {
+	adds := c.Sums != nil && (c.SP || c.TPRank() == 0) // without sequence parallelism every TP rank has the same
+	if !adds && c.Obs == nil {
+		return
+	}
 	balancing, z := r.losses(c, s)
-	if c.Sums != nil && (c.SP || c.TPRank() == 0) { // without sequence parallelism every TP rank has the same
+	if adds {
 		for i, l := range r.Balancing {
 			c.Sums.Balancing[l.Kind] += balancing[i]
 		}

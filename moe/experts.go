@@ -22,11 +22,12 @@ type Layer[T tensor.Float] struct {
 	DropPadding bool
 }
 
+// layerSaved goes from a Forward to its one Backward.
 type layerSaved[T tensor.Float] struct {
 	router *routerSaved[T]
 	plan   *plan
 	got    arrived[T]
-	z, a   tensor.Mat[T] // before and after the activation, rows sorted by expert
+	z, a   tensor.Mat[T] // before and after the activation, rows sorted by expert; Backward scales a by the probabilities
 	shared any
 }
 
@@ -91,7 +92,7 @@ func productGrad[T tensor.Float](w nn.Weights[T], dy, dx tensor.Mat[T]) {
 	kernel.Gemm(kernel.NN, dy.Rows, w.In, w.Out, dy.Data, dy.Cols, w.W, w.In, dx.Data, w.In, false)
 }
 
-// Backward implements nn.FFN. What Forward saved is used up.
+// Backward implements nn.FFN. It uses up what Forward saved: probabilities are multiplied into its activations.
 func (l *Layer[T]) Backward(c *nn.Ctx[T], saved any, dy tensor.Mat[T]) tensor.Mat[T] {
 	s := saved.(*layerSaved[T])
 	dgot := send(c, s.plan, dy, nil)

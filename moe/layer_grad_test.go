@@ -53,7 +53,7 @@ func checkGradients(t *testing.T, m mixture, pads ...*nn.PadMask) {
 	}
 	loss := func() float64 {
 		r.C.Arena.Reset()
-		l.Router.StartStep()
+		l.Router.StartStep(0)
 		sum := 0.0
 		for i := range pads {
 			v, _ := forward(i)
@@ -62,7 +62,7 @@ func checkGradients(t *testing.T, m mixture, pads ...*nn.PadMask) {
 		return sum
 	}
 	r.Params.ZeroGrads()
-	l.Router.StartStep()
+	l.Router.StartStep(0)
 	var dxs [][]float64
 	for i := range pads {
 		_, saved := forward(i)

@@ -27,6 +27,15 @@ func mutatedScale[T tensor.Float](c *nn.Ctx[T], k BalancingKind) float64 {
 	return 1
 }
 
+// rowWeight is the weight of a row in the gradients of the auxiliary losses, and whether it has one: padding has none.
+// Without the clamp it is multiplied by 0 instead, as where a loss is taken over masked scores: 0 · ∞ is not a number.
+func rowWeight[T tensor.Float](c *nn.Ctx[T], i int) (float64, bool) {
+	if !c.Skips(i) {
+		return 1, true
+	}
+	return 0, c.Mut.Has(mutation.UnclampedZeroTokens)
+}
+
 // poisonEmpty plants the bug of an expert without rows whose gradient is left as the memory was.
 func poisonEmpty[T tensor.Float](c *nn.Ctx[T], experts []Expert[T], by order) {
 	if !c.Mut.Has(mutation.SkipEmptyExpert) {

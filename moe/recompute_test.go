@@ -49,7 +49,7 @@ func throughBlock(m mixture, recompute bool) stepped {
 	bl, l := m.block(r, s)
 	out := stepped{times: map[string]int{}}
 	pads := []*nn.PadMask{{B: b, S: s, Pad: []bool{false, false, false, true, false, false, true, true}}, nil}
-	l.Router.StartStep()
+	l.Router.StartStep(0)
 	r.Params.ZeroGrads()
 	xs := []tensor.Mat[float64]{r.Random(b*s, hidden), r.Random(b*s, hidden)}
 	dy := r.Random(b*s, hidden)
@@ -119,7 +119,7 @@ func TestB6_RecomputeCountsOnce(t *testing.T) {
 				l.Router.Weight.W[i*hidden+i] = 1
 			}
 		}
-		l.Router.StartStep()
+		l.Router.StartStep(0)
 		total := make([]float64, 4)
 		for mb, counts := range [][]int64{{5, 3, 2, 2}, {1, 3, 4, 4}} {
 			x, at := tensor.NewMat[float64](12, hidden), 0

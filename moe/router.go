@@ -6,6 +6,7 @@
 package moe
 
 import (
+	"phalanx/config/mutation"
 	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/tensor"
@@ -107,11 +108,11 @@ func (m *mean) add(v []int64) []float64 {
 	return out
 }
 
-// StartStep forgets what was counted in the step before.
-func (r *Router[T]) StartStep() {
+// StartStep forgets what was counted in the step before, or in an earlier run of this one.
+func (r *Router[T]) StartStep(mut mutation.Set) {
 	r.running = mean{}
 	clear(r.kept)
-	if r.Bias != nil {
+	if r.Bias != nil && !mut.Has(mutation.EvalCounts) {
 		r.Bias.Reset()
 	}
 }
@@ -200,9 +201,9 @@ func (r *Router[T]) Backward(c *nn.Ctx[T], s *routerSaved[T], dprob []T) tensor.
 		clear(g.dscore)
 		clear(g.dshare)
 		r.chosenGrad(s, i, dprob[i*r.K:(i+1)*r.K], &g)
-		if !c.Skips(i) {
-			slopes.add(i%c.B, g.dshare)
-			r.zGrad(c, s, i, g.dlogit)
+		if weight, counts := rowWeight(c, i); counts {
+			slopes.add(i%c.B, weight, g.dshare)
+			r.zGrad(c, s, i, weight, g.dlogit)
 		}
 		r.scoreGrad(s, i, &g)
 		for j, v := range g.dlogit {
@@ -284,12 +285,12 @@ func (r *Router[T]) scoreGrad(s *routerSaved[T], i int, g *rowGrad) {
 	}
 }
 
-// zGrad adds the gradient of the weighted z loss to row i's logits: 2·lse·softmax/T.
-func (r *Router[T]) zGrad(c *nn.Ctx[T], s *routerSaved[T], i int, dlogit []float64) {
+// zGrad adds the gradient of the weighted z loss to row i's logits: 2·lse·softmax/T, times the row's weight.
+func (r *Router[T]) zGrad(c *nn.Ctx[T], s *routerSaved[T], i int, weight float64, dlogit []float64) {
 	if r.ZCoeff == 0 {
 		return
 	}
-	scale := 2 * r.ZCoeff * c.Aux.Gradient / c.Aux.Divisor / r.zTokens(c, s) * s.lse[i]
+	scale := weight * (2 * r.ZCoeff * c.Aux.Gradient / c.Aux.Divisor / r.zTokens(c, s) * s.lse[i])
 	for j, v := range s.logits.Row(i) {
 		dlogit[j] += scale * kernel.Exp(float64(v)-s.lse[i])
 	}

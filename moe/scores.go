@@ -78,25 +78,32 @@ func softplus(x float64) float64 {
 	return kernel.Log(1 + kernel.Exp(x))
 }
 
-// topK writes the indices of the len(dst) largest values, largest first, lowest index first among equals; −1 where
-// there are no more finite ones.
+// topK writes the indices of the len(dst) largest values, largest first, lowest index first among equals, in one pass
+// over x, which has at least as many. A NaN comes behind all numbers: it is taken, lowest index first, only where no
+// number is left, so that the row still goes somewhere.
 func topK[T tensor.Float](dst []int32, x []T) {
-	for j := range dst {
-		best := int32(-1)
-		for e := range x {
-			if taken(dst[:j], int32(e)) || x[e] != x[e] {
-				continue
-			}
-			if best < 0 || x[e] > x[best] {
-				best = int32(e)
-			}
+	n, least := 0, T(0) // found, and the least of them once dst is full
+	for e, v := range x {
+		if v != v || n == len(dst) && v <= least {
+			continue
 		}
-		if best < 0 { // only NaN is left: take the lowest that is free, so that the row still goes somewhere
-			for best = 0; taken(dst[:j], best); {
-				best++
-			}
+		j := n
+		if n < len(dst) {
+			n++
+		} else {
+			j--
 		}
-		dst[j] = best
+		for ; j > 0 && v > x[dst[j-1]]; j-- {
+			dst[j] = dst[j-1]
+		}
+		dst[j] = int32(e)
+		least = x[dst[n-1]]
+	}
+	for e := int32(0); n < len(dst); e++ {
+		if !taken(dst[:n], e) {
+			dst[n] = e
+			n++
+		}
 	}
 }
 

@@ -158,7 +158,7 @@ func TestGlobalAuxRunsOverTheStep(t *testing.T) {
 	first, second := one(nil, logs(rows54...)...), one([]bool{false, false, true, true}, logs(second4...)...)
 	require.InDelta(t, 1.0125, g.run(first).sums.Balancing[moe.GlobalAuxLoss], 1e-12)
 	require.InDelta(t, 1.725, g.run(second).sums.Balancing[moe.GlobalAuxLoss], 1e-12)
-	g.router.StartStep()
+	g.router.StartStep(0)
 	require.InDelta(t, 1.275, g.run(second).sums.Balancing[moe.GlobalAuxLoss], 1e-12, "a new step starts anew")
 }
 

@@ -5,9 +5,11 @@ import (
 	"phalanx/tensor/kernel"
 )
 
-// FFN is the second half of a block: an MLP or a mixture of experts. Saved goes from Forward to Backward.
+// FFN is the second half of a block: an MLP or a mixture of experts.
 type FFN[T tensor.Float] interface {
+	// Forward maps rows [local rows, H] to the same. What it saves is for one Backward.
 	Forward(c *Ctx[T], x tensor.Mat[T]) (y tensor.Mat[T], saved any)
+	// Backward returns the gradient of the rows. It may write into what Forward saved, which is of no use afterwards.
 	Backward(c *Ctx[T], saved any, dy tensor.Mat[T]) tensor.Mat[T]
 }
 
