@@ -21,6 +21,14 @@ type channel struct {
 	exchange
 	seq   uint64 // of the next operation's first message
 	peers []peer // by member
+	used  [rememberMax]usedSeq
+}
+
+// usedSeq is the operation that used a seq.
+type usedSeq struct {
+	set  bool
+	seq  uint64
+	name OpName
 }
 
 // peer is what a channel knows of one other member.
@@ -95,6 +103,23 @@ func (c *channel) takeEarly(member int, seq uint64) (Incoming, bool) {
 	delete(p.early, seq)
 	return m, ok
 }
+
+// enter remembers which operation uses the channel's next seqs, and takes them.
+func (c *channel) enter() {
+	for range c.rounds {
+		c.used[c.seq%rememberMax] = usedSeq{true, c.seq, c.name}
+		c.seq++
+	}
+}
+
+// usedBy is the operation that had a seq; false if that is forgotten.
+func (c *channel) usedBy(seq uint64) (OpName, bool) {
+	t := c.used[seq%rememberMax]
+	return t.name, t.set && t.seq == seq
+}
+
+// over says whether a seq is of an operation that is over.
+func (c *channel) over(seq uint64) bool { return seq < c.seq && !c.current(seq) }
 
 // current says whether a seq is of the operation the channel is in.
 func (c *channel) current(seq uint64) bool {

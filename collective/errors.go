@@ -12,11 +12,16 @@ type MismatchError struct {
 	Self, Peer   Place
 	Program      string // ProgramName
 	Ours, Theirs OpName
+	Over         bool // ours has ended: it needed nothing of the peer
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("%s is in %s; %s sent %s; program %s must call the same operations in the same order on every member",
-		e.Self, e.Ours, e.Peer, e.Theirs, e.Program)
+	in := "is in"
+	if e.Over {
+		in = "has left"
+	}
+	return fmt.Sprintf("%s %s %s; %s sent %s; program %s must call the same operations in the same order on every member",
+		e.Self, in, e.Ours, e.Peer, e.Theirs, e.Program)
 }
 
 // DivergenceError says that a message came twice under one name with different contents. What a rank sends is a
@@ -53,14 +58,32 @@ func (e *AheadError) Error() string {
 	return fmt.Sprintf("%s holds %d early messages of %s and got one more, %s: that peer waits for nobody", e.Self, e.Limit, e.Peer, e.Name)
 }
 
+// LateError says that a peer's first message of an operation came so long after its end that nothing is known of it
+// any more. An operation ends with all the messages it needs.
+type LateError struct {
+	Self, Peer Place
+	Name       OpName // as the message says
+	Seq, Next  uint64 // of the message, and of our next operation
+}
+
+func (e *LateError) Error() string {
+	return fmt.Sprintf("%s got message %d of %s, %s, and is at message %d: that operation ended without it", e.Self, e.Seq, e.Peer, e.Name, e.Next)
+}
+
+// unasked is the Want of a part that an exchange did not ask for.
+const unasked = -1
+
 // PayloadError says that a message has the right name and the wrong number of bytes.
 type PayloadError struct {
 	Self, Peer  Place
 	Name        OpName
-	Found, Want int // bytes
+	Found, Want int // bytes; Want is −1 if nothing was asked of that peer
 }
 
 func (e *PayloadError) Error() string {
+	if e.Want == unasked {
+		return fmt.Sprintf("%s got %d bytes from %s for %s, in which it asked for nothing of that rank", e.Self, e.Found, e.Peer, e.Name)
+	}
 	return fmt.Sprintf("%s got %d bytes from %s for %s, expected %d", e.Self, e.Found, e.Peer, e.Name, e.Want)
 }
 

@@ -125,7 +125,7 @@ func (x *exchange) want(round, self, j int) int {
 		if b, ok := partOf(x.op.From, x.op.Out, j); ok {
 			return len(b)
 		}
-		return -1 // no part was asked of it
+		return unasked
 	case x.gathers(round):
 		return len(x.slot(j))
 	}

@@ -102,7 +102,7 @@ func (g *Group) Begin(p nn.Program, op *nn.Op) ([]Outgoing, *Completion, error) 
 		return nil, nil, &OpError{Op: describe(op), Problem: fmt.Sprintf("program %s of %s is still in %s", ProgramName(p), g.place, c.name)}
 	}
 	c.begin(op, c.seq, len(g.ranks), g.self, g.small)
-	c.seq += uint64(c.rounds)
+	c.enter()
 	out := g.send(nil, p, c, 0)
 	if op.Kind == nn.AllGather {
 		copy(c.slot(g.self), op.In) // after the copies for the others: In may lie in Out
@@ -129,7 +129,8 @@ func (g *Group) takeEarly(p nn.Program, c *channel) error {
 }
 
 // Deliver takes a message. Its payload is read until Released returns it, and never changed. The errors are
-// *MismatchError, *DivergenceError, *PayloadError, *AheadError, *NameTwiceError and *AddressError; after one the group is of no more use.
+// *MismatchError, *DivergenceError, *PayloadError, *AheadError, *LateError, *NameTwiceError and *AddressError; after one the
+// group is of no more use.
 func (g *Group) Deliver(h messages.Header, payload []byte) ([]Outgoing, []Completion, error) {
 	j, isMember := g.member[int(h.Src)]
 	if !isMember || j == g.self || int(h.Dst) != g.place.Rank || mesh.Axis(h.Chan>>8) != g.axis {
@@ -151,6 +152,9 @@ func (g *Group) Deliver(h messages.Header, payload []byte) ([]Outgoing, []Comple
 	case divergent:
 		return nil, nil, g.divergence(before, m)
 	}
+	if c.over(h.Seq) {
+		return nil, nil, g.tooLate(p, c, m)
+	}
 	if !c.current(h.Seq) {
 		if !c.keep(j, m) {
 			return nil, nil, &AheadError{Self: g.place, Peer: g.place.Of(int(h.Src)), Name: NameIn(h), Limit: AheadMax}
@@ -165,6 +169,20 @@ func (g *Group) Deliver(h messages.Header, payload []byte) ([]Outgoing, []Comple
 		return out, nil, err
 	}
 	return out, []Completion{*done}, err
+}
+
+// tooLate is the error of a first message of an operation that ended without it: the peer is in another operation, or
+// sent what was not asked for.
+func (g *Group) tooLate(p nn.Program, c *channel, m Incoming) error {
+	peer, theirs := g.place.Of(int(m.Header.Src)), NameIn(m.Header)
+	ours, known := c.usedBy(m.Header.Seq)
+	switch {
+	case !known:
+		return &LateError{Self: g.place, Peer: peer, Name: theirs, Seq: m.Header.Seq, Next: c.seq}
+	case ours != theirs:
+		return &MismatchError{Self: g.place, Peer: peer, Program: ProgramName(p), Ours: ours, Theirs: theirs, Over: true}
+	}
+	return &PayloadError{Self: g.place, Peer: peer, Name: ours, Found: len(m.Payload), Want: unasked}
 }
 
 // Released takes the messages that have been read since the last call: their payloads are their owner's again.

@@ -289,7 +289,7 @@ func newBuilder[T tensor.Float](s *config.Scenario, rank int) *builder[T] {
 	sizes := s.Sizes()
 	m := &s.Model
 	return &builder[T]{cfg: m, tp: sizes.TP, tpRank: sizes.Coord(rank).TP, params: &nn.Params[T]{}, seed: s.RNG.Seed,
-		rope:        nn.NewRopeTable[T](nn.RopeLength(s.Dataset.SeqLength, sizes.CP, sizes.TP), m.KVChannels, m.RotaryBase),
+		rope:        nn.NewRopeTable[T](nn.RopeLength(s.Dataset.SeqLength, sizes.CP), m.KVChannels, m.RotaryBase),
 		place:       moe.Place{Experts: m.NumMoEExperts, EP: max(sizes.EP, 1), ETP: max(sizes.ETP, 1)},
 		expertIndex: sizes.Coord(rank).EP, at: []int{0}}
 }

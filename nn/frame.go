@@ -50,7 +50,7 @@ type Frame struct {
 	B, S, L    int
 	CP, CPRank int
 	Src        []int32 // [B, L] position in the whole row; −1: inserted
-	Pos        []int32 // [B, L] position in the document: the angle of RoPE
+	Pos        []int32 // [B, L] position in the document: the angle of RoPE; 0 behind the last document
 	Runs       [][]Run // by row
 	segs       [][]seg // by row
 	mut        mutation.Set
@@ -137,9 +137,8 @@ func (f *Frame) fill(row int, docs []Doc) {
 	if slots < f.L {
 		runs = append(runs, Run{slots, f.L, len(docs), 0})
 	}
-	for o := 0; slots < f.L; slots++ {
-		f.Src, f.Pos = append(f.Src, -1), append(f.Pos, int32(o))
-		o++
+	for ; slots < f.L; slots++ { // there may be more of them than a document has positions: they all take angle 0
+		f.Src, f.Pos = append(f.Src, -1), append(f.Pos, 0)
 	}
 	f.Runs = append(f.Runs, joined(runs))
 }

@@ -139,7 +139,7 @@ func (p *PadMask) Local(f *Frame) *PadMask {
 	if p == nil || f.Whole() {
 		return p
 	}
-	return &PadMask{B: p.B, S: f.L, Layout: CPLocal, Pad: TakeRows(f, p.Pad, true)}
+	return &PadMask{B: p.B, S: f.L, Layout: f.Layout(), Pad: TakeRows(f, p.Pad, true)}
 }
 
 // GivenEmbeddings is this rank's rows of precomputed embeddings [B, L, H], in the layout of activations.

@@ -38,5 +38,11 @@ func (t *RopeTable[T]) unrotate(dx []T, p int) {
 	kernel.RoPEGrad(dx, t.Cos[p*t.Half:(p+1)*t.Half], t.Sin[p*t.Half:(p+1)*t.Half])
 }
 
-// RopeLength is the number of positions that need angles: those of the longest document, padded to its place.
-func RopeLength(seq, cp, align int) int { return seq + 2*cp*(1+align) }
+// RopeLength is the number of positions that need angles: a document may fill the row, or (with the planted bug that
+// counts positions through the row) end it, and is padded to a multiple of 2·CP.
+func RopeLength(seq, cp int) int {
+	if cp == 1 {
+		return seq
+	}
+	return seq + 2*cp - 1
+}
