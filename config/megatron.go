@@ -54,6 +54,8 @@ var otherSpellings = map[string]string{
 	"model.share_embeddings_and_output_weights": "model.untie_embeddings_and_output_weights",
 	"model.params_dtype":                        "train.dtype",
 	"model.rotary_embedding_base":               "model.rotary_base",
+	"model.rotary_embedding_percent":            "model.rotary_percent",
+	"model.use_rotary_position_embeddings":      "model.position_embedding_type",
 	"model.moe_router_score":                    "model.moe_router_score_function",
 	"dataset.sequence_length":                   "dataset.seq_length",
 	"dataset.random_seed":                       "rng.seed",

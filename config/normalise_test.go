@@ -27,7 +27,13 @@ model:
   layernorm_epsilon: 1e-05
   position_embedding_type: rope
   rotary_base: 10000
+  rotary_percent: 1
+  rotary_interleaved: false
+  rope_scaling: false
+  rope_scaling_factor: 8
   qk_layernorm: false
+  add_qkv_bias: false
+  add_bias_linear: false
   gated_linear_unit: true
   activation_func: silu
   untie_embeddings_and_output_weights: false

@@ -30,9 +30,9 @@ const casesDir = "../internal/golden/cases"
 // refusedCases are the cases this version cannot take, with the keys that say why. All others must be taken.
 // moe-embeddings and moe-packed* differ in their batches, not here.
 var refusedCases = map[string][]string{
-	"hybrid":            {"model.hybrid_layer_pattern", "model.mamba_head_dim", "model.mamba_num_groups", "model.mamba_num_heads", "model.mamba_state_dim", "model.position_embedding_type"},
-	"hybrid-embeddings": {"model.hybrid_layer_pattern", "model.mamba_head_dim", "model.mamba_num_groups", "model.mamba_num_heads", "model.mamba_state_dim", "model.position_embedding_type"},
-	"hybrid-packed":     {"model.hybrid_layer_pattern", "model.mamba_head_dim", "model.mamba_num_groups", "model.mamba_num_heads", "model.mamba_state_dim", "model.position_embedding_type"},
+	"hybrid":            {"model.hybrid_layer_pattern", "model.mamba_head_dim", "model.mamba_num_groups", "model.mamba_num_heads", "model.mamba_state_dim"},
+	"hybrid-embeddings": {"model.hybrid_layer_pattern", "model.mamba_head_dim", "model.mamba_num_groups", "model.mamba_num_heads", "model.mamba_state_dim"},
+	"hybrid-packed":     {"model.hybrid_layer_pattern", "model.mamba_head_dim", "model.mamba_num_groups", "model.mamba_num_heads", "model.mamba_state_dim"},
 }
 
 // takenCases are cases that this version must take, whatever the folder holds.

@@ -5,6 +5,8 @@ import "fmt"
 // model holds the rules within the model section.
 func (c *checker) model() {
 	c.heads()
+	c.positions()
+	c.biases()
 	c.activation()
 	c.moe()
 	c.mtp()
@@ -32,8 +34,34 @@ func (c *checker) heads() {
 	case m.KVChannels == 0 && m.NumAttentionHeads > 0 && m.HiddenSize > 0 && m.HiddenSize%m.NumAttentionHeads != 0:
 		c.fail(hidden, fmt.Sprintf("%d is not divisible by num_attention_heads %d; nearest legal: %d, or set kv_channels",
 			m.HiddenSize, m.NumAttentionHeads, multiple(m.NumAttentionHeads, m.HiddenSize)), heads, channels)
-	case m.KVChannels%2 != 0:
+	case m.KVChannels%2 != 0 && m.PositionEmbedding == "rope" && m.RotaryPercent == 1:
 		c.fail(channels, fmt.Sprintf("%d is odd, and RoPE turns pairs of channels; nearest legal: %d", m.KVChannels, m.KVChannels+1), hidden)
+	}
+}
+
+// positions holds the rules of how positions enter.
+func (c *checker) positions() {
+	m := &c.s.Model
+	const percent = "model.rotary_percent"
+	if m.PositionEmbedding != "rope" {
+		c.noEffect("without position_embedding_type rope", "model.rotary_base", percent, "model.rotary_interleaved", "model.rope_scaling", "model.rope_scaling_factor")
+		return
+	}
+	if d := m.RotaryDims(); m.KVChannels > 0 && (d < 2 || d%2 != 0) {
+		legal := max(2, d+d%2)
+		c.fail(percent, fmt.Sprintf("%s of kv_channels %d is %d channels, and RoPE turns pairs; nearest legal: %s for %d channels",
+			number(m.RotaryPercent), m.KVChannels, d, number(float64(legal)/float64(m.KVChannels)), legal), "model.kv_channels", "model.hidden_size")
+	}
+	if !m.RopeScaling {
+		c.noEffect("without rope_scaling", "model.rope_scaling_factor")
+	}
+}
+
+// biases holds the rules of biases.
+func (c *checker) biases() {
+	m := &c.s.Model
+	if m.AddBiasLinear && m.NumMoEExperts > 0 {
+		c.fail("model.add_bias_linear", "true with num_moe_experts, whose experts have no biases; use add_qkv_bias for attention alone", "model.num_moe_experts")
 	}
 }
 

@@ -41,9 +41,15 @@ type Model struct {
 	FFNHiddenSize     int     `yaml:"ffn_hidden_size"`  // default: 4·hidden_size
 	PaddedVocabSize   int     `yaml:"padded_vocab_size"`
 	LayernormEpsilon  float64 `yaml:"layernorm_epsilon"`
-	PositionEmbedding string  `yaml:"position_embedding_type"` // rope
+	PositionEmbedding string  `yaml:"position_embedding_type"` // rope | none
 	RotaryBase        float64 `yaml:"rotary_base"`
+	RotaryPercent     float64 `yaml:"rotary_percent"` // share of a head's channels that turn
+	RotaryInterleaved bool    `yaml:"rotary_interleaved"`
+	RopeScaling       bool    `yaml:"rope_scaling"` // Llama 3's
+	RopeScalingFactor float64 `yaml:"rope_scaling_factor"`
 	QKLayernorm       bool    `yaml:"qk_layernorm"`
+	AddQKVBias        bool    `yaml:"add_qkv_bias"`
+	AddBiasLinear     bool    `yaml:"add_bias_linear"`
 	GatedLinearUnit   bool    `yaml:"gated_linear_unit"`
 	ActivationFunc    string  `yaml:"activation_func"` // silu (with gated_linear_unit) or squared_relu (without)
 	UntieEmbeddings   bool    `yaml:"untie_embeddings_and_output_weights"`

@@ -123,11 +123,26 @@ func (m *Model) layerParameters(moe bool) int {
 		matrices = 3
 	}
 	mlp := product(matrices, h, m.FFNHiddenSize)
+	biases := 0
+	if m.AddQKVBias || m.AddBiasLinear {
+		biases = product(sum(heads, m.NumQueryGroups), m.KVChannels)
+	}
+	if m.AddBiasLinear {
+		biases = sum(biases, h, product(matrices-1, m.FFNHiddenSize), h)
+	}
 	if moe {
 		mlp = sum(product(m.NumMoEExperts, matrices, h, m.MoEFFNHiddenSize), product(m.NumMoEExperts, h), product(matrices, h, m.MoESharedExpertSize))
 		if m.MoESharedExpertGate {
 			mlp = sum(mlp, h)
 		}
 	}
-	return sum(attention, norms, mlp)
+	return sum(attention, norms, mlp, biases)
+}
+
+// RotaryDims is the number of channels of a head that RoPE turns; with rotary_percent unset all.
+func (m *Model) RotaryDims() int {
+	if m.RotaryPercent == 0 {
+		return m.KVChannels
+	}
+	return int(float64(m.KVChannels) * m.RotaryPercent)
 }

@@ -84,15 +84,17 @@ func (b *builder[T]) attention(prefix, group string, a *nn.Attention[T]) {
 	wq := b.matrix(prefix+"q_proj.weight", q, h, 0, b.normal(), group)
 	wk := b.matrix(prefix+"k_proj.weight", kv, h, 0, b.normal(), group)
 	wv := b.matrix(prefix+"v_proj.weight", kv, h, 0, b.normal(), group)
+	biases := b.biases(m.AddQKVBias || m.AddBiasLinear, group, out{prefix + "q_proj", q}, out{prefix + "k_proj", kv}, out{prefix + "v_proj", kv})
 	wo := b.matrix(prefix+"o_proj.weight", h, q, 1, b.outNormal(), group)
+	last := b.rowBias(prefix+"o_proj", group)
 	if m.QKLayernorm {
 		a.QNorm, a.KNorm = b.headNorm(prefix+"q_norm.weight", group), b.headNorm(prefix+"k_norm.weight", group)
 	}
 	a.Hq, a.Hkv, a.D, a.Rope = m.NumAttentionHeads/b.tp, m.NumQueryGroups/b.tp, m.KVChannels, b.rope
 	a.CommType = commTypes[m.CPCommType]
 	b.later(func() {
-		a.QKV = nn.ColumnLinear[T]{Weights: nn.WeightsOf((q+2*kv)/b.tp, h, wq, wk, wv)}
-		a.Out = nn.RowLinear[T]{Weights: nn.WeightsOf(h, q/b.tp, wo)}
+		a.QKV = nn.ColumnLinear[T]{Weights: nn.WeightsOf((q+2*kv)/b.tp, h, wq, wk, wv), Bias: biasOf(biases)}
+		a.Out = nn.RowLinear[T]{Weights: nn.WeightsOf(h, q/b.tp, wo), Bias: biasOf(last)}
 	})
 }
 
@@ -117,11 +119,13 @@ func (b *builder[T]) mlp(prefix, group string) *nn.MLP[T] {
 func (b *builder[T]) mlpOf(prefix, group string, f int) *nn.MLP[T] {
 	h := b.cfg.HiddenSize
 	w1 := b.fc1(prefix, f, 0, group)
+	b1 := b.fc1Bias(prefix, f, group)
 	w2 := b.matrix(prefix+"down_proj.weight", h, f, 1, b.outNormal(), group)
+	b2 := b.rowBias(prefix+"down_proj", group)
 	l := &nn.MLP[T]{Act: b.act()}
 	b.later(func() {
-		l.FC1 = nn.ColumnLinear[T]{Weights: nn.WeightsOf(l.Act.Width(f/b.tp), h, w1...)}
-		l.FC2 = nn.RowLinear[T]{Weights: nn.WeightsOf(h, f/b.tp, w2)}
+		l.FC1 = nn.ColumnLinear[T]{Weights: nn.WeightsOf(l.Act.Width(f/b.tp), h, w1...), Bias: biasOf(b1)}
+		l.FC2 = nn.RowLinear[T]{Weights: nn.WeightsOf(h, f/b.tp, w2), Bias: biasOf(b2)}
 	})
 	return l
 }
@@ -289,7 +293,7 @@ func newBuilder[T tensor.Float](s *config.Scenario, rank int) *builder[T] {
 	sizes := s.Sizes()
 	m := &s.Model
 	return &builder[T]{cfg: m, tp: sizes.TP, tpRank: sizes.Coord(rank).TP, params: &nn.Params[T]{}, seed: s.RNG.Seed,
-		rope:        nn.NewRopeTable[T](nn.RopeLength(s.Dataset.SeqLength, sizes.CP), m.KVChannels, m.RotaryBase),
+		rope:        ropeOf[T](m, nn.RopeLength(s.Dataset.SeqLength, sizes.CP)),
 		place:       moe.Place{Experts: m.NumMoEExperts, EP: max(sizes.EP, 1), ETP: max(sizes.ETP, 1)},
 		expertIndex: sizes.Coord(rank).EP, at: []int{0}}
 }

@@ -20,28 +20,40 @@ func TestRMSNormGrad(t *testing.T) {
 	})
 }
 
-func ffnGrad(t *testing.T, gated bool) {
+func ffnGrad(t *testing.T, gated, biases bool) {
 	r := gradcheck.New(2, 3)
 	act := nn.Activation[float64]{Gated: gated}
 	const h, f = 6, 5
 	w1, w2 := r.Declare("w1", act.Width(f), h), r.Declare("w2", h, f)
+	b1, b2 := r.Declare("b1", act.Width(f)), r.Declare("b2", h)
 	r.Build()
 	m := nn.MLP[float64]{Act: act, FC1: nn.ColumnLinear[float64]{Weights: nn.WeightsOf(act.Width(f), h, w1)},
 		FC2: nn.RowLinear[float64]{Weights: nn.WeightsOf(h, f, w2)}}
+	if biases {
+		m.FC1.Bias, m.FC2.Bias = nn.BiasOf(b1), nn.BiasOf(b2)
+	}
 	r.Check(t, r.Random(6, h), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
 		y, s := m.Forward(r.C, x)
 		return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] { return m.Backward(r.C, s, dy) }
 	})
 }
 
-func TestSwiGLUMLPGrad(t *testing.T)      { ffnGrad(t, true) }
-func TestSquaredReLUMLPGrad(t *testing.T) { ffnGrad(t, false) }
+func TestSwiGLUMLPGrad(t *testing.T)      { ffnGrad(t, true, false) }
+func TestSquaredReLUMLPGrad(t *testing.T) { ffnGrad(t, false, false) }
+func TestMLPBiasGrad(t *testing.T)        { ffnGrad(t, true, true) }
 
-func attnGrad(t *testing.T, b, s, hq, hkv int, headNorms bool) {
+// turned are heads that RoPE turns whole, in halves.
+func turned(d int) *nn.Rope { return &nn.Rope{Dim: d, Base: 10000} }
+
+func attnGrad(t *testing.T, b, s, hq, hkv int, headNorms, biases bool, rope *nn.Rope) {
 	r := gradcheck.New(b, s)
 	const h, d = 6, 4
 	wq, wk, wv, wo := r.Declare("q", hq*d, h), r.Declare("k", hkv*d, h), r.Declare("v", hkv*d, h), r.Declare("o", h, hq*d)
-	a := nn.Attention[float64]{Hq: hq, Hkv: hkv, D: d, Rope: nn.NewRopeTable[float64](s, d, 10000)}
+	a := nn.Attention[float64]{Hq: hq, Hkv: hkv, D: d}
+	if rope != nil {
+		a.Rope = nn.RopeTableOf[float64](*rope, s)
+	}
+	bias := []*nn.Param[float64]{r.Declare("bq", hq*d), r.Declare("bk", hkv*d), r.Declare("bv", hkv*d)}
 	if headNorms {
 		a.QNorm = &nn.RMSNorm[float64]{Gain: r.Declare("qn", d), Eps: 1e-5}
 		a.KNorm = &nn.RMSNorm[float64]{Gain: r.Declare("kn", d), Eps: 1e-5}
@@ -49,19 +61,30 @@ func attnGrad(t *testing.T, b, s, hq, hkv int, headNorms bool) {
 	r.Build()
 	a.QKV = nn.ColumnLinear[float64]{Weights: nn.WeightsOf((hq+2*hkv)*d, h, wq, wk, wv)}
 	a.Out = nn.RowLinear[float64]{Weights: nn.WeightsOf(h, hq*d, wo)}
+	if biases {
+		a.QKV.Bias = nn.BiasOf(bias...)
+	}
 	r.Check(t, r.Random(b*s, h), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
 		y, saved := a.Forward(r.C, x)
 		return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] { return a.Backward(r.C, saved, dy) }
 	})
 }
 
-func TestAttentionGrad(t *testing.T)          { attnGrad(t, 2, 3, 2, 1, false) }
-func TestAttentionHeadNormsGrad(t *testing.T) { attnGrad(t, 2, 3, 4, 2, true) }
+func TestAttentionGrad(t *testing.T)          { attnGrad(t, 2, 3, 2, 1, false, false, turned(4)) }
+func TestAttentionHeadNormsGrad(t *testing.T) { attnGrad(t, 2, 3, 4, 2, true, false, turned(4)) }
+func TestAttentionBiasGrad(t *testing.T)      { attnGrad(t, 2, 3, 4, 2, true, true, turned(4)) }
+func TestAttentionHalfTurnedGrad(t *testing.T) {
+	attnGrad(t, 2, 3, 2, 1, false, true, turned(2))
+}
+func TestAttentionNeighboursTurnedGrad(t *testing.T) {
+	attnGrad(t, 2, 3, 2, 1, true, false, &nn.Rope{Dim: 4, Base: 100, Interleaved: true, Scale: 8})
+}
+func TestAttentionWithoutPositionsGrad(t *testing.T) { attnGrad(t, 2, 3, 2, 1, false, true, nil) }
 func TestAttentionLongerThanATile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long sequence")
 	}
-	attnGrad(t, 1, 70, 1, 1, false)
+	attnGrad(t, 1, 70, 1, 1, false, false, turned(4))
 }
 
 func TestHeadGrad(t *testing.T) {

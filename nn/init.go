@@ -9,7 +9,7 @@ import (
 	"phalanx/tensor/kernel"
 )
 
-// Init is a parameter's initial distribution: normal with deviation Std, or the constant One.
+// Init is a parameter's initial distribution: normal with deviation Std (0: the constant zero), or the constant One.
 type Init struct {
 	Std float64
 	One bool
@@ -31,6 +31,10 @@ func Fill[T tensor.Float](p *Param[T], seed uint64) {
 		for i := range p.Data {
 			p.Data[i] = 1
 		}
+		return
+	}
+	if p.Init.Std == 0 {
+		clear(p.Data)
 		return
 	}
 	key := seed ^ xxhash.Sum64String(p.Name)

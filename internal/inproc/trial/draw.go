@@ -40,14 +40,27 @@ func DrawModel(t *rapid.T) config.Model {
 		FFNHiddenSize: 6, PaddedVocabSize: 12, LayernormEpsilon: 1e-5, RotaryBase: 100, InitMethodStd: 0.4,
 		QKLayernorm: flag.Draw(t, "qk norm"), GatedLinearUnit: flag.Draw(t, "gated"), UntieEmbeddings: flag.Draw(t, "untied"),
 		MTPNumLayers: rapid.IntRange(0, 3).Draw(t, "depths"), CalculatePerTokenLoss: flag.Draw(t, "per token")}
+	drawPositions(t, &m)
+	m.AddQKVBias = flag.Draw(t, "qkv bias")
 	if flag.Draw(t, "moe") {
 		DrawExperts(t, &m)
+	} else {
+		m.AddBiasLinear = flag.Draw(t, "biases")
 	}
 	if m.MTPNumLayers > 0 {
 		m.MTPLossScaling = rapid.SampledFrom([]float64{0.1, 0.7}).Draw(t, "factor")
 		m.MTPUseRepeatedLayer, m.MTPDetachHeads = flag.Draw(t, "repeated"), rapid.IntRange(0, 3).Draw(t, "detached") == 0
 	}
 	return m
+}
+
+// drawPositions draws how positions enter.
+func drawPositions(t *rapid.T, m *config.Model) {
+	m.PositionEmbedding = rapid.SampledFrom([]string{"rope", "rope", "none"}).Draw(t, "positions")
+	if m.PositionEmbedding == "rope" {
+		m.RotaryInterleaved = rapid.Bool().Draw(t, "interleaved")
+		m.RotaryPercent = rapid.SampledFrom([]float64{1, float64(2) / float64(m.KVChannels)}).Draw(t, "rotary share")
+	}
 }
 
 // DrawExperts makes some layers of a model mixtures of experts.
@@ -64,8 +77,9 @@ func DrawExperts(t *rapid.T, m *config.Model) {
 	m.MoELayerFreq.Pattern[0] = rapid.IntRange(0, 1).Draw(t, "first layer is moe")
 }
 
-// Adam is an optimizer under which a wrong gradient shows in the weights.
-var Adam = config.Optimizer{LR: 0.01, WeightDecay: 0.1, AdamBeta1: 0.9, AdamBeta2: 0.95, AdamEps: 1e-8, ClipGrad: 1}
+// Adam is an optimizer under which a wrong gradient shows in the weights. Its epsilon is far above the rounding of
+// gradients that are zero by nature, as that of a key bias where a query sees one key.
+var Adam = config.Optimizer{LR: 0.01, WeightDecay: 0.1, AdamBeta1: 0.9, AdamBeta2: 0.95, AdamEps: 1e-5, ClipGrad: 1}
 
 // DrawShape draws a small shape for a model.
 func DrawShape(t *rapid.T, m config.Model) Shape {
@@ -157,7 +171,7 @@ func DrawJob(t *rapid.T, m config.Model, s Shape, steps, microbatches int) *Job 
 	return j
 }
 
-// Gains replaces the initial gains of norms, all ones, by random ones.
+// Gains replaces the initial gains of norms, all ones, and biases, all zero, by random ones.
 func (j *Job) Gains() error {
 	w, err := j.Initial()
 	if err != nil {
@@ -165,7 +179,7 @@ func (j *Job) Gains() error {
 	}
 	rng := rand.New(rand.NewPCG(j.Seed, 1))
 	for _, name := range slices.Sorted(maps.Keys(w)) {
-		if strings.HasSuffix(name, "norm.weight") {
+		if strings.HasSuffix(name, "norm.weight") || strings.HasSuffix(name, ".bias") {
 			for i := range w[name] {
 				w[name][i] = 0.5 + rng.Float64()
 			}
