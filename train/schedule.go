@@ -51,8 +51,9 @@ func (p Pipeline) group() int {
 	return p.ranks()
 }
 
-// Check says why there is no schedule. Interleaving needs groups of PP microbatches at least, and a last group that is as
-// large: with fewer, a chunk would wait for rows of a microbatch that its own rank has to run first (SEMANTICS §9.2).
+// Check says why there is no schedule. Interleaving needs groups of PP microbatches at least: with smaller ones passes wait
+// for each other in a circle. It refuses a step or a last group that is smaller too, as Megatron does: such a step would
+// end, but with more idle time than without interleaving (SEMANTICS §9.2).
 func (p Pipeline) Check() error {
 	g, m := p.group(), p.Microbatches
 	switch {
