@@ -83,6 +83,8 @@ var modelKeys = []spec{
 	{key: "model.loss_normalization", def: "exact", legal: []string{"exact", "upstream"},
 		doc: "exact: counts over the whole microbatch, whatever the layout; upstream: Megatron's local counts."},
 
+	{key: "model.label_smoothing_factor", def: "0", in: share(),
+		doc: "Share of every training target, LM and MTP, that goes to the other ids alike; the validation loss is not smoothed."},
 	{key: "model.tensor_model_parallel_size", def: "1", in: between(1, MaxWorld), doc: "Ranks that share each layer's weights."},
 	{key: "model.sequence_parallel", def: "false", doc: "Between TP regions each rank holds its share of the sequence."},
 	{key: "model.context_parallel_size", def: "1", in: between(1, MaxWorld), doc: "Ranks that share each sequence."},

@@ -101,7 +101,7 @@ func TestMegatronList(t *testing.T) {
 	for _, line := range lines {
 		require.Regexp(t, `^[a-z_]+\.[a-zA-Z0-9_]+$`, line)
 	}
-	ours := []string{"model.loss_normalization", "model.mtp_loss_mask", "model.moe_seq_aux_per_row", "model.moe_drop_padding_tokens"}
+	ours := []string{"model.loss_normalization", "model.mtp_loss_mask", "model.moe_seq_aux_per_row", "model.moe_drop_padding_tokens", "model.label_smoothing_factor"}
 	for _, f := range fieldsOf(reflect.TypeFor[Model]()) {
 		key := "model." + f.name
 		require.Equal(t, !slices.Contains(ours, key), megatronKeys[key], key)

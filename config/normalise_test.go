@@ -67,6 +67,7 @@ model:
   mtp_loss_mask: passed
   calculate_per_token_loss: false
   loss_normalization: exact
+  label_smoothing_factor: 0
   tensor_model_parallel_size: 1
   sequence_parallel: false
   context_parallel_size: 1

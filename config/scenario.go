@@ -90,8 +90,9 @@ type Model struct {
 	// Megatron-Bridge#6103, in which the depths fall back to a mask of ones while the LM loss keeps its mask.
 	MTPLossMask string `yaml:"mtp_loss_mask"`
 
-	CalculatePerTokenLoss bool   `yaml:"calculate_per_token_loss"`
-	LossNormalization     string `yaml:"loss_normalization"` // exact | upstream
+	CalculatePerTokenLoss bool    `yaml:"calculate_per_token_loss"`
+	LossNormalization     string  `yaml:"loss_normalization"` // exact | upstream
+	LabelSmoothing        float64 `yaml:"label_smoothing_factor"`
 
 	TensorParallel       int    `yaml:"tensor_model_parallel_size"`
 	SequenceParallel     bool   `yaml:"sequence_parallel"`

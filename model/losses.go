@@ -10,9 +10,13 @@ import (
 	"phalanx/tensor"
 )
 
-// head is the output layer as one loss term uses it: 0 is the LM, k is depth k.
+// head is the output layer as one loss term of the training uses it: 0 is the LM, k is depth k. Labels of all terms are
+// smoothed alike.
 func (r *Rank[T]) head(grad []T, term int) nn.Head[T] {
 	h := nn.Head[T]{Table: r.tables.head, Grad: grad}
+	if f := r.cfg.LabelSmoothing; f > 0 {
+		h.Smoothing = nn.Smoothing(f, r.cfg.PaddedVocabSize)
+	}
 	if r.probe.bias != nil {
 		h.Bias, h.BiasGrad = r.probe.bias, r.probe.grads[term]
 	}

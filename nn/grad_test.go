@@ -87,7 +87,10 @@ func TestAttentionLongerThanATile(t *testing.T) {
 	attnGrad(t, 1, 70, 1, 1, false, false, turned(4))
 }
 
-func TestHeadGrad(t *testing.T) {
+func TestHeadGrad(t *testing.T)         { headGrad(t, 0) }
+func TestSmoothedHeadGrad(t *testing.T) { headGrad(t, nn.Smoothing(0.1, 7)) }
+
+func headGrad(t *testing.T, smoothing float64) {
 	r := gradcheck.New(2, 3)
 	const h, v = 5, 7
 	w := r.Declare("head", v, h)
@@ -95,7 +98,7 @@ func TestHeadGrad(t *testing.T) {
 	labels := []int32{1, 2, 3, 4, 5, 6}
 	mask := &nn.LossMask{B: 2, S: 3, Weight: []float32{1, 1, 0, 1, 0, 1}}
 	x := r.Random(6, h)
-	head := nn.Head[float64]{Table: w, Grad: w.Grad}
+	head := nn.Head[float64]{Table: w, Grad: w.Grad, Smoothing: smoothing}
 	in := nn.HeadInput[float64]{Hidden: x, Labels: labels, Loss: mask, Weight: 0.25, Grad: true}
 	loss := func() float64 {
 		r.C.Arena.Reset()

@@ -17,6 +17,8 @@ type Head[T tensor.Float] struct {
 	// Bias is added to the logits, in a probe; BiasGrad gathers its gradient.
 	Bias     *Param[T]
 	BiasGrad []T
+	// Smoothing is the share of the target that all ids of the vocabulary have alike: see Smoothing; 0: none.
+	Smoothing float64
 }
 
 // HeadInput is one loss: what to predict, which labels count, and how much a token weighs.
@@ -109,6 +111,9 @@ func (h *Head[T]) crossEntropy(c *Ctx[T], logits tensor.Mat[T], in HeadInput[T],
 			if l := label(c, in.Labels, from+r) - first; l >= 0 && l < logits.Cols {
 				sums[n+r] = logits.Row(r)[l] - sm.max[r]
 			}
+			if h.Smoothing != 0 {
+				h.smooth(logits.Row(r), sm.max[r], &sums[n+r])
+			}
 		}
 	})
 	if !local {
@@ -135,6 +140,9 @@ func (h *Head[T]) chunkGrad(c *Ctx[T], logits tensor.Mat[T], sm rowSoftmax[T], i
 			kernel.CrossEntropyGrad(row, sm.max[r], 1/sm.sum[r], weight)
 			if l := label(c, in.Labels, from+r) - first; l >= 0 && l < len(row) {
 				row[l] -= weight
+			}
+			if h.Smoothing != 0 {
+				h.smoothGrad(row, label(c, in.Labels, from+r)-first, weight)
 			}
 		}
 	})

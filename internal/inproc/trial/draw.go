@@ -41,6 +41,7 @@ func DrawModel(t *rapid.T) config.Model {
 		QKLayernorm: flag.Draw(t, "qk norm"), GatedLinearUnit: flag.Draw(t, "gated"), UntieEmbeddings: flag.Draw(t, "untied"),
 		MTPNumLayers: rapid.IntRange(0, 3).Draw(t, "depths"), CalculatePerTokenLoss: flag.Draw(t, "per token")}
 	drawPositions(t, &m)
+	m.LabelSmoothing = rapid.SampledFrom([]float64{0, 0, 0.1}).Draw(t, "smoothing")
 	m.AddQKVBias = flag.Draw(t, "qkv bias")
 	if flag.Draw(t, "moe") {
 		DrawExperts(t, &m)
@@ -79,7 +80,7 @@ func DrawExperts(t *rapid.T, m *config.Model) {
 
 // Adam is an optimizer under which a wrong gradient shows in the weights. Its epsilon is far above the rounding of
 // gradients that are zero by nature, as that of a key bias where a query sees one key.
-var Adam = config.Optimizer{LR: 0.01, WeightDecay: 0.1, AdamBeta1: 0.9, AdamBeta2: 0.95, AdamEps: 1e-5, ClipGrad: 1}
+var Adam = config.Optimizer{LR: 0.01, WeightDecay: 0.1, AdamBeta1: 0.9, AdamBeta2: 0.95, AdamEps: 1e-4, ClipGrad: 1}
 
 // DrawShape draws a small shape for a model.
 func DrawShape(t *rapid.T, m config.Model) Shape {
