@@ -69,14 +69,18 @@ func (k *rank) start(ctx actor.Context) {
 		return
 	}
 	pids := []*actor.PID{ctx.Self()}
+	k.left = 1
 	for p := 1; p < len(programs); p++ {
 		pids = append(pids, k.run.system.NewLocalPID(k.run.rankPath(k.rank)+"/"+collective.ProgramName(nn.Program(p))))
 	}
 	for p := 1; p < len(programs); p++ {
+		if programs[p] == nil {
+			continue
+		}
+		k.left++
 		depth := &depth{runner: newRunner(k.run, k.rank, nn.Program(p), programs[p], pids)}
 		k.depths = append(k.depths, k.spawn(ctx, collective.ProgramName(nn.Program(p)), func() actor.Actor { return depth }))
 	}
-	k.left = len(programs)
 	for _, d := range k.depths {
 		ctx.Send(d, start{})
 	}

@@ -32,7 +32,6 @@ var refusals = []refusal{
 	{key: "recovery.heartbeat_ms", now: recoveryNow},
 	{key: "recovery.recording", now: recoveryNow},
 
-	{key: "model.pipeline_model_parallel_size", values: moreThan(1), now: "1"},
 	{key: "model.cp_comm_type", values: is("a2a+p2p")},
 	{key: "model.cp_comm_type", list: true, now: "one type for all layers"},
 	{key: "model.position_embedding_type", values: is("learned_absolute", "mrope", "yarn")},

@@ -48,9 +48,8 @@ func (r *Rank[T]) lmLoss(p *pass[T], s step, h tensor.Mat[T], sums *messages.Sum
 	return out.DHidden
 }
 
-// depthLoss waits for depth k, runs its loss and gives it the gradient of h_k.
-func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
-	in := p.c.Comm.Recv(nn.Program(k), portHead).(mtp.ToHead[T])
+// depthLoss is the loss of depth k; it returns the gradient of h_k.
+func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, in mtp.ToHead[T], sums *messages.Sums) tensor.Mat[T] {
 	ctx := p.c.At(-1, fmt.Sprintf("mtp.%d", k))
 	ctx.Site.Depth = k
 	head := r.head(r.tables.headGrad(), k)
@@ -61,12 +60,11 @@ func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
 	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: in.Hidden, Labels: in.Labels, Loss: in.Loss, Grad: true,
 		Weight: mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), n.tokens, n.means), Table: r.probeTable(p, s, k)})
 	r.note(p, out.LossSum)
-	p.c.Comm.Send(nn.Program(k), portGrad, out.DHidden)
 	ctx.ObserveCounts("tokens", []float64{float64(out.Tokens)}, ctx.Frame.Layout())
 	ctx.ObserveNumber("token_weight", mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), n.tokens, n.means), nn.Full)
 	ctx.ObserveNumber("loss_sum", out.LossSum, ctx.Frame.Layout())
 	if ctx.TPRank() != 0 {
-		return
+		return out.DHidden
 	}
 	part := messages.Sums{MTPLoss: make([]float64, len(r.depths)), MTPTokens: make([]int64, len(r.depths))}
 	part.MTPLoss[k-1], part.MTPTokens[k-1] = out.LossSum, out.Tokens
@@ -74,4 +72,5 @@ func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, sums *messages.Sums) {
 		part.MTPLoss[k-1] /= n.tokens * n.ranks
 	}
 	sums.Add(part)
+	return out.DHidden
 }

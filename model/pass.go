@@ -20,7 +20,7 @@ type pass[T tensor.Float] struct {
 	loss                   *nn.LossMask
 	embeddings             mtp.Embeddings[T]
 	final                  nn.NormSaved[T]
-	dh                     tensor.Mat[T] // gradient of h_0
+	dh                     []tensor.Mat[T] // gradients of h_0, h_1 … from their losses: those that this stage has
 	aux                    nn.AuxSums
 }
 
@@ -34,7 +34,7 @@ func (r *Rank[T]) newPass(c nn.Comm, index, local int, mb *nn.Microbatch, phase 
 		align = c.Size(mesh.TP)
 	}
 	frames := nn.Frames(mb, c.Size(mesh.CP), align, r.mut)
-	ctx := &nn.Ctx[T]{Comm: c, Arena: &r.arena, B: mb.B, Frame: frames[c.Rank(mesh.CP)], Frames: frames, SP: sp,
+	ctx := &nn.Ctx[T]{Comm: c, Arena: r.arenas.take(), B: mb.B, Frame: frames[c.Rank(mesh.CP)], Frames: frames, SP: sp,
 		Site: nn.Site{Step: index, Microbatch: local, Phase: phase, Layer: -1}, Aux: nn.AuxScale{Divisor: 1}, Mut: r.mut, Upstream: r.upstream(),
 		DropActivations: phase == nn.Forward && r.cfg.RecomputeGranularity == "full"}
 	if r.mut != 0 {
@@ -76,20 +76,33 @@ func localEmbeddings[T tensor.Float](f *nn.Frame, whole []float64) mtp.Embedding
 	return out
 }
 
-// forward runs the trunk, starts the depths, and runs every loss with its backward into the hidden states.
-func (r *Rank[T]) forward(c nn.Comm, s step, m int, sums *messages.Sums) *pass[T] {
+// forward runs a chunk on one microbatch: its layers, its depths and, on the last, every loss with its backward into
+// the hidden states.
+func (r *Rank[T]) forward(c nn.Comm, s step, ch *chunk[T], m int, sums *messages.Sums) *pass[T] {
 	p := r.newPass(c, s.index, m, r.batch(c, s, m), nn.Forward)
 	p.c.Obs, p.c.Sums, p.c.Aux.Gradient, p.c.Microbatch = r.env.Observer, &p.aux, 1/s.means(), s.first+m
 	r.notFinite[m] = false
-	p.observeBatch()
-	h := r.trunk(p)
-	if len(r.depths) > 0 {
-		p.c.Comm.Send(1, portInputs, depthPass[T]{s: s, pass: p, in: mtp.Inputs[T]{Hidden: h, IDs: p.ids,
-			Positions: p.positions, Labels: p.labels, Loss: r.depthMask(p.mb).Local(p.c.Frame), Pad: p.c.Pad, Embeddings: p.embeddings}})
+	f := r.trunk(p, ch, true)
+	if len(ch.Depths) > 0 {
+		c.Send(nn.Program(ch.Depths[0]), portInputs, depthPass[T]{s: s, pass: p, in: f.set})
 	}
-	p.dh = r.lmLoss(p, s, h, sums)
+	if !ch.Loss {
+		for _, k := range ch.Depths {
+			f.heads = append(f.heads, c.Recv(nn.Program(k), portHead).(mtp.ToHead[T]))
+		}
+		if n := len(ch.Depths); n > 0 {
+			f.set = c.Recv(nn.Program(ch.Depths[n-1]), portRolled).(mtp.Inputs[T])
+		}
+		r.putFlow(p, ch, f, ch.before+len(ch.Depths) < len(r.depths))
+		return p
+	}
+	p.dh = append(p.dh, r.lmLoss(p, s, f.heads[0].Hidden, sums))
 	for k := 1; k <= len(r.depths); k++ {
-		r.depthLoss(p, s, k, sums)
+		if k < len(f.heads) {
+			p.dh = append(p.dh, r.depthLoss(p, s, k, f.heads[k], sums))
+			continue
+		}
+		c.Send(nn.Program(k), portGrad, r.depthLoss(p, s, k, c.Recv(nn.Program(k), portHead).(mtp.ToHead[T]), sums))
 	}
 	if c.Rank(mesh.TP) == 0 && c.Rank(mesh.CP) == 0 {
 		sums.Samples += int64(p.mb.B)
@@ -112,20 +125,32 @@ func (p *pass[T]) observeBatch() {
 	}
 }
 
-// trunk is the embedding, the decoder layers and the final norm: h_0.
-func (r *Rank[T]) trunk(p *pass[T]) tensor.Mat[T] {
-	r.arena.Reset()
-	x := r.embedded(p)
-	for i, l := range r.layers {
+// trunk is what a chunk has of the embedding, the decoder layers and the final norm, on what comes in. depths says that
+// depths run: they do not in validation.
+func (r *Rank[T]) trunk(p *pass[T], ch *chunk[T], depths bool) flow[T] {
+	var f flow[T]
+	if ch.Embedding {
+		p.observeBatch()
+		f.x = r.embedded(p)
+	} else {
+		f = r.getFlow(p, ch, depths)
+	}
+	for _, i := range ch.Layers {
 		ctx := p.c.At(i, fmt.Sprintf("layer.%d", i))
-		y, saved := l.Forward(ctx, x)
+		y, saved := r.layers[i].Forward(ctx, f.x)
 		ctx.ObserveMat("hidden", y, ctx.RowsLayout(), nn.Whole)
 		p.saved = append(p.saved, saved)
-		x = y
+		f.x = y
 	}
-	h, final := r.norm.Forward(p.c, x)
-	p.final = final
-	return h
+	if ch.norm {
+		h, final := r.norm.Forward(p.c, f.x)
+		p.final = final
+		f.heads = []mtp.ToHead[T]{{Hidden: h}}
+		if depths && len(ch.Depths) > 0 {
+			f.set = r.depthInputs(p, ch, f)
+		}
+	}
+	return f
 }
 
 // embedded looks ids up, or takes the embeddings that were given.
@@ -136,23 +161,61 @@ func (r *Rank[T]) embedded(p *pass[T]) tensor.Mat[T] {
 	return nn.GivenEmbeddings(p.c, p.embeddings)
 }
 
-// backward joins the gradients of h_0 and runs the trunk backward.
-func (r *Rank[T]) backward(p *pass[T]) {
+// backward takes the gradients of what the chunk has put out, joins what its depths give back, and runs its layers
+// backward.
+func (r *Rank[T]) backward(p *pass[T], ch *chunk[T]) {
 	p.c.Site.Phase = nn.Backward
-	if len(r.depths) > 0 {
-		chain := p.c.Comm.Recv(1, portChain).(tensor.Mat[T])
-		if !r.cfg.MTPDetachHeads {
-			p.dh = p.c.Add(p.dh, chain)
+	d := r.headGrads(p, ch)
+	if ch.normed {
+		for k, dh := range p.dh {
+			p.putRows(nn.TagActivationGrad, k, ch.index-1, ch.prev, dh)
 		}
+		return
 	}
-	d := r.norm.Backward(p.c, p.final, p.dh)
-	for i := len(r.layers) - 1; i >= 0; i-- {
-		d = r.layers[i].Backward(p.c.At(i, fmt.Sprintf("layer.%d", i)), p.saved[i], d)
+	if ch.norm {
+		d = r.norm.Backward(p.c, p.final, p.dh[0])
 	}
-	if p.embeddings == nil {
-		r.embed.Backward(p.c, p.ids, d, r.tables.embed.Grad)
+	for i := len(ch.Layers) - 1; i >= 0; i-- {
+		l := ch.Layers[i]
+		d = r.layers[l].Backward(p.c.At(l, fmt.Sprintf("layer.%d", l)), p.saved[i], d)
+	}
+	switch {
+	case !ch.Embedding:
+		p.putRows(nn.TagActivationGrad, 0, ch.index-1, ch.prev, d)
+	case p.embeddings == nil:
+		r.embed.Backward(p.c, p.ids, d, r.tables.acc("embedding"))
 	}
 }
+
+// headGrads completes p.dh: the gradients of h_0 … of all depths before this chunk's own. A chunk before the final norm
+// gets one gradient, of its activation, and returns it.
+func (r *Rank[T]) headGrads(p *pass[T], ch *chunk[T]) (d tensor.Mat[T]) {
+	h := r.cfg.HiddenSize
+	if !ch.Loss {
+		if !ch.norm && !ch.normed {
+			return p.getRows(nn.TagActivationGrad, 0, ch.index, ch.next, h)
+		}
+		for k := range ch.before + len(ch.Depths) + 1 {
+			g := p.getRows(nn.TagActivationGrad, k, ch.index, ch.next, h)
+			if k > ch.before {
+				p.c.Comm.Send(nn.Program(k), portGrad, g)
+				continue
+			}
+			p.dh = append(p.dh, g)
+		}
+	}
+	if len(ch.Depths) > 0 {
+		chain := p.c.Comm.Recv(nn.Program(ch.Depths[0]), portChain).(tensor.Mat[T])
+		if ch.before > 0 || !r.cfg.MTPDetachHeads {
+			p.dh[ch.before] = p.c.Add(p.dh[ch.before], chain)
+		}
+	}
+	return d
+}
+
+// evalNames is the number of names that validation's microbatches have: what a site can hold. They are used again long
+// after they were taken.
+const evalNames = 1 << 16
 
 // eval is one validation pass: the LM loss over eval_iters batches that training never sees.
 func (r *Rank[T]) eval(c nn.Comm, after int) {
@@ -160,17 +223,28 @@ func (r *Rank[T]) eval(c nn.Comm, after int) {
 	t := r.env.Scenario.Train
 	n := t.GlobalBatchSize / t.MicroBatchSize / c.Size(mesh.DP)
 	for i := range t.EvalIters {
-		for m := range n {
-			mb := r.env.Validation.Microbatch(i, c.Rank(mesh.DP)*n+m)
-			p := r.newPass(c, after, m, mb, nn.Eval)
-			h := r.trunk(p)
-			head := nn.Head[T]{Table: r.tables.head}
-			out := head.Loss(p.c, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss})
-			if c.Rank(mesh.TP) == 0 {
-				done.Sums.LMLoss += out.LossSum
-				done.Sums.LMTokens += out.Tokens
-			}
+		schedule := r.pipeline(n)
+		schedule.ForwardOnly = true
+		for _, op := range schedule.Schedule(c.Rank(mesh.PP)) {
+			mb := r.env.Validation.Microbatch(i, c.Rank(mesh.DP)*n+op.Microbatch)
+			r.evalPass(r.newPass(c, after, (i*n+op.Microbatch)%evalNames, mb, nn.Eval), r.chunks[op.Chunk], &done.Sums)
 		}
 	}
 	r.env.Emit(done)
+}
+
+// evalPass runs a chunk forward, and the LM loss on the last.
+func (r *Rank[T]) evalPass(p *pass[T], ch *chunk[T], sums *messages.Sums) {
+	defer r.arenas.give(p.c.Arena)
+	f := r.trunk(p, ch, false)
+	if !ch.Loss {
+		r.putFlow(p, ch, f, false)
+		return
+	}
+	head := nn.Head[T]{Table: r.tables.head}
+	out := head.Loss(p.c, nn.HeadInput[T]{Hidden: f.heads[0].Hidden, Labels: p.labels, Loss: p.loss})
+	if p.c.TPRank() == 0 {
+		sums.LMLoss += out.LossSum
+		sums.LMTokens += out.Tokens
+	}
 }

@@ -21,16 +21,22 @@ func (r *Rank[T]) declareProbe(b *builder[T]) {
 	if !r.env.Scenario.Probe.BiasOnly {
 		return
 	}
-	r.probe.bias = b.params.Declare(nn.Spec{Name: "probe.output_bias", Shape: []int{r.cfg.PaddedVocabSize}, Shard: b.shard(0)})
+	bias := b.declare(nn.Spec{Name: "probe.output_bias", Shape: []int{r.cfg.PaddedVocabSize}, Shard: b.shard(0)})
+	if !b.foreign {
+		r.probe.bias = bias
+	}
 }
 
 // startProbe sets every weight to zero.
 func (r *Rank[T]) startProbe() {
-	if r.probe.bias == nil {
+	if !r.env.Scenario.Probe.BiasOnly {
 		return
 	}
 	for _, p := range r.params.List {
 		clear(p.Data)
+	}
+	if r.probe.bias == nil {
+		return
 	}
 	for range 1 + len(r.depths) {
 		r.probe.grads = append(r.probe.grads, make([]T, len(r.probe.bias.Data)))

@@ -5,6 +5,7 @@ import (
 
 	"phalanx/config"
 	"phalanx/config/mutation"
+	"phalanx/mesh"
 	"phalanx/messages"
 	"phalanx/moe"
 	"phalanx/mtp"
@@ -50,19 +51,23 @@ type Rank[T tensor.Float] struct {
 	params    *nn.Params[T]
 	tables    tables[T]
 	embed     nn.Embedding[T]
-	layers    []*nn.Block[T]
+	layers    []*nn.Block[T] // nil: on another pipeline stage
 	norm      nn.RMSNorm[T]
-	depths    []*mtp.Depth[T]
+	depths    []*mtp.Depth[T] // nil: on another pipeline stage
+	chunks    []*chunk[T]     // of this rank, in virtual order
+	layout    mesh.Layout
+	holders   holders
 	adam      *train.Adam[T]
 	lr        train.LR
 	mut       mutation.Set
 	routers   []*moe.Router[T] // every router once, in build order
 	probe     probe[T]
-	notFinite map[int]bool    // microbatches of the step whose loss is not a number
-	arena     tensor.Arena[T] // of the stage program
+	notFinite map[int]bool // microbatches of the step whose loss is not a number
+	arenas    arenas[T]    // of the stage program
 }
 
-// Programs are the straight-line programs of one rank: index 0 is the stage, k is MTP depth k.
+// Programs are the straight-line programs of one rank: index 0 is the stage, k is MTP depth k, nil if that runs on another
+// pipeline stage.
 func Programs(env Env) ([]func(nn.Comm), error) {
 	if env.Scenario.Train.DType == "fp64" {
 		return programs[float64](env)
@@ -76,7 +81,11 @@ func programs[T tensor.Float](env Env) ([]func(nn.Comm), error) {
 		return nil, err
 	}
 	ps := []func(nn.Comm){r.stage}
-	for k := range r.depths {
+	for k, d := range r.depths {
+		if d == nil {
+			ps = append(ps, nil)
+			continue
+		}
 		ps = append(ps, func(c nn.Comm) { r.depth(c, k+1) })
 	}
 	return ps, nil
@@ -92,17 +101,14 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	if mut.Has(mutation.UnpaddedBoundaries) && s.Model.ContextParallel > 1 {
 		return nil, &RefusedError{"mutation unpadded_boundaries cuts documents where no context-parallel rank has a chunk; legal with context_parallel_size 1"}
 	}
+	layout, err := layoutOf(&s.Model)
+	if err != nil {
+		return nil, err
+	}
 	b := newBuilder[T](s, env.Rank)
-	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params, mut: mut, notFinite: map[int]bool{}}
-	r.tables = b.tables()
-	r.embed = nn.Embedding[T]{Table: r.tables.embed}
-	for i := range r.cfg.NumLayers {
-		r.layers = append(r.layers, b.block(fmt.Sprintf("model.layers.%d.", i), "", r.isMoE(i)))
-	}
-	r.norm = b.norm("model.norm.weight", "")
-	for k := range r.cfg.MTPNumLayers {
-		r.depths = append(r.depths, r.declareDepth(b, k))
-	}
+	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params, mut: mut, notFinite: map[int]bool{}, layout: layout,
+		chunks: chunksOf[T](layout, b.stage), holders: holdersOf(layout, s.Model.MTPNumLayers)}
+	r.declare(b)
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -112,9 +118,12 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	for _, f := range b.build {
 		f()
 	}
-	for _, d := range r.depths {
-		if !r.cfg.MTPDetachHeads {
-			d.EmbedGrad = r.tables.depthGrad()
+	for k, d := range r.depths {
+		if d != nil && !r.cfg.MTPDetachHeads {
+			if r.cfg.MTPUseRepeatedLayer {
+				k = 0
+			}
+			d.EmbedGrad = r.tables.acc(depthUse(k + 1))
 		}
 	}
 	r.adam = train.NewAdam(s.Optimizer, b.params)
@@ -124,6 +133,32 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	}
 	r.startProbe()
 	return r, nil
+}
+
+// declare declares the whole model in one order on every rank. What lies on other pipeline stages is known by name.
+func (r *Rank[T]) declare(b *builder[T]) {
+	r.tables = b.tables(r.holders)
+	r.embed = nn.Embedding[T]{Table: r.tables.embed}
+	at := stagesOf(r.layout)
+	for i := range r.cfg.NumLayers {
+		b.on(at[i])
+		block := b.block(fmt.Sprintf("model.layers.%d.", i), "", r.isMoE(i))
+		if b.foreign {
+			block = nil
+		}
+		r.layers = append(r.layers, block)
+	}
+	b.on(at[r.cfg.NumLayers-1])
+	r.norm = b.norm("model.norm.weight", "")
+	for k := range r.cfg.MTPNumLayers {
+		b.on(r.holders.depths[k])
+		d := r.declareDepth(b, k)
+		if b.foreign {
+			d = nil
+		}
+		r.depths = append(r.depths, d)
+	}
+	b.on(r.holders.loss)
 }
 
 // RefusedError is a combination that cannot be built.

@@ -27,6 +27,21 @@ type builder[T tensor.Float] struct {
 	at          []int // depths at which the block being declared is applied; 0 is the trunk
 	seed        uint64
 	err         error
+
+	stage   int  // pipeline rank
+	foreign bool // what is being declared lies on another pipeline stage
+}
+
+// on says on which pipeline stage what follows lies.
+func (b *builder[T]) on(stage int) { b.foreign = stage != b.stage }
+
+// declare adds a parameter, or the name of one that another stage holds: that one has no memory.
+func (b *builder[T]) declare(s nn.Spec) *nn.Param[T] {
+	if b.foreign {
+		b.params.Foreign = append(b.params.Foreign, s)
+		return &nn.Param[T]{Spec: s}
+	}
+	return b.params.Declare(s)
 }
 
 func (b *builder[T]) sp() bool { return b.cfg.SequenceParallel && b.tp > 1 }
@@ -43,13 +58,13 @@ func (b *builder[T]) outNormal() nn.Init {
 
 // norm declares a gain that sees this rank's rows only under sequence parallelism.
 func (b *builder[T]) norm(name, group string) nn.RMSNorm[T] {
-	p := b.params.Declare(nn.Spec{Name: name, Shape: []int{b.cfg.HiddenSize}, Shard: nn.Unsharded, SumTP: b.sp(), Init: nn.Ones, Group: group})
+	p := b.declare(nn.Spec{Name: name, Shape: []int{b.cfg.HiddenSize}, Shard: nn.Unsharded, SumTP: b.sp(), Init: nn.Ones, Group: group})
 	return nn.RMSNorm[T]{Gain: p, Eps: T(b.cfg.LayernormEpsilon)}
 }
 
 // headNorm declares a gain over head features: each rank sees its own heads, so its gradient is always partial.
 func (b *builder[T]) headNorm(name, group string) *nn.RMSNorm[T] {
-	p := b.params.Declare(nn.Spec{Name: name, Shape: []int{b.cfg.KVChannels}, Shard: nn.Unsharded, SumTP: b.tp > 1, Init: nn.Ones, Group: group})
+	p := b.declare(nn.Spec{Name: name, Shape: []int{b.cfg.KVChannels}, Shard: nn.Unsharded, SumTP: b.tp > 1, Init: nn.Ones, Group: group})
 	return &nn.RMSNorm[T]{Gain: p, Eps: T(b.cfg.LayernormEpsilon)}
 }
 
@@ -59,10 +74,14 @@ func (b *builder[T]) matrix(name string, out, in, dim int, init nn.Init, group s
 	if dim >= 0 {
 		s.Shard = b.shard(dim)
 	}
-	return b.params.Declare(s)
+	return b.declare(s)
 }
 
-func (b *builder[T]) later(f func()) { b.build = append(b.build, f) }
+func (b *builder[T]) later(f func()) {
+	if !b.foreign {
+		b.build = append(b.build, f)
+	}
+}
 
 // block declares one transformer layer.
 func (b *builder[T]) block(prefix, group string, isMoE bool) *nn.Block[T] {
@@ -151,7 +170,9 @@ func (b *builder[T]) moe(prefix, group string) *moe.Layer[T] {
 	if m.MoESharedExpertSize > 0 {
 		l.Shared = b.shared(prefix, group)
 	}
-	b.routers = append(b.routers, &l.Router)
+	if !b.foreign {
+		b.routers = append(b.routers, &l.Router)
+	}
 	return l
 }
 
@@ -166,7 +187,7 @@ func (b *builder[T]) expert(l *moe.Layer[T], e, i int, name, group string) {
 			b.params.Foreign = append(b.params.Foreign, s)
 			return nil
 		}
-		return b.params.Declare(s)
+		return b.declare(s)
 	}
 	var w1 []*nn.Param[T]
 	if m.GatedLinearUnit {
@@ -251,48 +272,85 @@ func (b *builder[T]) depthGroup() string {
 	return ""
 }
 
-// tables are the embedding and the head, and the accumulators of the table's uses. Embedding, head and depths
-// accumulate apart and are added in that order.
+// tables are the embedding and the head, and the accumulators of the embedding's uses: embedding, tied head, depths.
+// They accumulate apart and are added in that order, wherever they lie. Stages that use the embedding behind the first
+// hold a copy of it.
 type tables[T tensor.Float] struct {
-	embed, head *nn.Param[T]
-	tied        bool
-	depths      bool
+	embed, head *nn.Param[T] // nil data on stages without them
+	uses        []use
+	mine        map[string]int // uses of this rank: their place among its own
+}
+
+// use is one use of the embedding.
+type use struct {
+	name  string
+	stage int // pipeline rank
+}
+
+const headUse = "head"
+
+func depthUse(k int) string { return fmt.Sprintf("mtp.%d", k) }
+
+// usesOf lists the uses of the embedding in the order in which their gradients are added. Depths that share a layer
+// share the first one's.
+func (b *builder[T]) usesOf(h holders) []use {
+	uses := []use{{"embedding", h.embedding}}
+	if !b.cfg.UntieEmbeddings {
+		uses = append(uses, use{headUse, h.loss})
+	}
+	for k, stage := range h.depths {
+		if k == 0 || !b.cfg.MTPUseRepeatedLayer {
+			uses = append(uses, use{depthUse(k + 1), stage})
+		}
+	}
+	return uses
 }
 
 // tables declares the embedding and, unless tied, the head.
-func (b *builder[T]) tables() tables[T] {
+func (b *builder[T]) tables(h holders) tables[T] {
 	m := b.cfg
-	t := tables[T]{tied: !m.UntieEmbeddings, depths: m.MTPNumLayers > 0}
-	s := nn.Spec{Name: "model.embed_tokens.weight", Shape: []int{m.PaddedVocabSize, m.HiddenSize}, Shard: b.shard(0), Init: b.normal(), Uses: 1}
-	if t.tied {
-		s.Uses++
+	t := tables[T]{uses: b.usesOf(h), mine: map[string]int{}}
+	for _, u := range t.uses {
+		if u.stage == b.stage {
+			t.mine[u.name] = len(t.mine)
+		}
 	}
-	if t.depths {
-		s.Uses++
-	}
-	t.embed = b.params.Declare(s)
+	s := nn.Spec{Name: "model.embed_tokens.weight", Shape: []int{m.PaddedVocabSize, m.HiddenSize}, Shard: b.shard(0), Init: b.normal(),
+		Uses: len(t.mine), Shared: b.stage != h.embedding}
+	b.foreign = len(t.mine) == 0
+	t.embed = b.declare(s)
 	t.head = t.embed
-	if !t.tied {
-		t.head = b.params.Declare(nn.Spec{Name: "lm_head.weight", Shape: s.Shape, Shard: s.Shard, Init: b.normal()})
+	if m.UntieEmbeddings {
+		b.on(h.loss)
+		t.head = b.declare(nn.Spec{Name: "lm_head.weight", Shape: s.Shape, Shard: s.Shard, Init: b.normal()})
 	}
 	return t
 }
 
-// headGrad is the accumulator of the head's use.
-func (t tables[T]) headGrad() []T {
-	if t.tied {
-		return t.embed.Uses[0]
+// acc is the accumulator of one of this rank's uses; nil without.
+func (t tables[T]) acc(name string) []T {
+	switch i, ok := t.mine[name]; {
+	case !ok:
+		return nil
+	case i == 0:
+		return t.embed.Grad
+	default:
+		return t.embed.Uses[i-1]
 	}
-	return t.head.Grad
 }
 
-// depthGrad is the accumulator of the depths' use of the embedding.
-func (t tables[T]) depthGrad() []T { return t.embed.Uses[len(t.embed.Uses)-1] }
+// headGrad is the accumulator of the head.
+func (t tables[T]) headGrad() []T {
+	if t.head != t.embed {
+		return t.head.Grad
+	}
+	return t.acc(headUse)
+}
 
 func newBuilder[T tensor.Float](s *config.Scenario, rank int) *builder[T] {
 	sizes := s.Sizes()
 	m := &s.Model
-	return &builder[T]{cfg: m, tp: sizes.TP, tpRank: sizes.Coord(rank).TP, params: &nn.Params[T]{}, seed: s.RNG.Seed,
+	return &builder[T]{cfg: m, tp: sizes.TP, tpRank: sizes.Coord(rank).TP, stage: sizes.Coord(rank).PP, params: &nn.Params[T]{}, seed: s.RNG.Seed,
 		rope:        ropeOf[T](m, nn.RopeLength(s.Dataset.SeqLength, sizes.CP)),
 		place:       moe.Place{Experts: m.NumMoEExperts, EP: max(sizes.EP, 1), ETP: max(sizes.ETP, 1)},
 		expertIndex: sizes.Coord(rank).EP, at: []int{0}}

@@ -13,6 +13,7 @@ const (
 	portOrder  = "order"  // stage → depth k: the next pass, in the stage's order
 	portInputs = "inputs" // trunk → depth 1 → depth 2 …: mtp.Inputs with its pass
 	portHead   = "head"   // depth k → stage: mtp.ToHead
+	portRolled = "rolled" // last depth of a chunk → stage: mtp.Inputs for a depth on the next stage
 	portGrad   = "grad"   // stage → depth k: gradient of h_k from its loss
 	portChain  = "chain"  // depth k → depth k−1, depth 1 → stage: gradient of h_{k−1}
 )
@@ -43,8 +44,10 @@ func (r *Rank[T]) stage(c nn.Comm) {
 			r.showShards(c, "weights", i+1, func(p *nn.Param[T]) []T { return p.Data })
 		}
 	}
-	for k := range r.depths {
-		c.Send(nn.Program(k+1), portOrder, order{end: true})
+	for k, d := range r.depths {
+		if d != nil {
+			c.Send(nn.Program(k+1), portOrder, order{end: true})
+		}
 	}
 	r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
 }
@@ -81,27 +84,29 @@ func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
 	for _, router := range r.routers {
 		router.StartStep(r.mut)
 	}
-	running := make([]*pass[T], s.microbatches)
-	for _, op := range (train.Pipeline{Microbatches: s.microbatches}).Schedule(0) {
+	for _, op := range r.pipeline(s.microbatches).Schedule(c.Rank(mesh.PP)) {
+		ch := r.chunks[op.Chunk]
 		if s.dropped[s.first+op.Microbatch] {
-			if op.Kind == train.ForwardOp {
+			if op.Kind == train.ForwardOp && ch.Loss {
 				r.noteDropped(c, s, op.Microbatch, &sums)
 			}
 			continue
 		}
-		for k := range r.depths {
-			c.Send(nn.Program(k+1), portOrder, order{op: op})
+		for _, k := range ch.Depths {
+			c.Send(nn.Program(k), portOrder, order{op: op})
 		}
 		switch op.Kind {
 		case train.ForwardOp:
-			running[op.Microbatch] = r.forward(c, s, op.Microbatch, &sums)
+			ch.running[op.Microbatch] = r.forward(c, s, ch, op.Microbatch, &sums)
 		case train.BackwardOp:
-			r.backward(running[op.Microbatch])
-			r.addAux(c, running[op.Microbatch], &sums)
+			p := ch.running[op.Microbatch]
+			delete(ch.running, op.Microbatch)
+			r.backward(p, ch)
+			r.addAux(c, p, &sums)
+			r.arenas.give(p.c.Arena)
 			if r.mut.Has(mutation.BiasPerMicrobatch) {
 				r.moveBiases(c, nn.Site{Step: s.index, Microbatch: op.Microbatch, Phase: nn.Update, Layer: -1})
 			}
-			running[op.Microbatch] = nil
 		}
 	}
 	return sums
@@ -130,7 +135,7 @@ func (r *Rank[T]) withoutNaN(c nn.Comm, s *step, sums messages.Sums) messages.Su
 			}
 		}
 		site := nn.Site{Step: s.index, Phase: nn.Update, Layer: -1}
-		for _, axis := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP} {
+		for _, axis := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP, mesh.PP} {
 			nn.AllReduceInto(c, axis, nn.TagFlags, site, nn.Max, flags)
 		}
 		dropped := map[int]bool{}
@@ -154,6 +159,7 @@ func (r *Rank[T]) withoutNaN(c nn.Comm, s *step, sums messages.Sums) messages.Su
 func (r *Rank[T]) update(c nn.Comm, i int, lr float64) float64 {
 	site := nn.Site{Step: i, Phase: nn.Update, Layer: -1}
 	r.showProbe(c, site)
+	r.joinUses(c, site)
 	train.ReduceGrads(c, site, r.params, r.mut)
 	norms := train.GradNorms(c, site, r.params, r.mut)
 	if r.env.Observer != nil {

@@ -115,6 +115,7 @@ const (
 	TagCombine
 	TagActivation
 	TagActivationGrad
+	TagDepthLabels
 	TagDepthSet
 	TagEmbeddingUse
 	tagEnd
@@ -129,7 +130,7 @@ var tagNames = [tagEnd]string{
 	TagRollLossMask: "roll.loss_mask", TagRollPaddingMask: "roll.padding_mask", TagRollEmbeddings: "roll.decoder_input",
 	TagRingKV: "ring_kv", TagRingKVGrad: "ring_kv_grad", TagGatherKV: "gather_kv", TagHeads: "heads",
 	TagRouterCapacity: "router_capacity", TagDispatchCounts: "dispatch_counts", TagDispatch: "dispatch", TagCombine: "combine",
-	TagActivation: "activation", TagActivationGrad: "activation_grad", TagDepthSet: "depth_set", TagEmbeddingUse: "embedding_use",
+	TagActivation: "activation", TagActivationGrad: "activation_grad", TagDepthLabels: "depth_labels", TagDepthSet: "depth_set", TagEmbeddingUse: "embedding_use",
 }
 
 // String is the tag's name.

@@ -24,6 +24,7 @@ type Spec struct {
 	Init   Init
 	Group  string // norm group: "" or "mtp"
 	Uses   int    // uses whose gradients accumulate apart and are added in a fixed order; 0 means 1
+	Shared bool   // a copy of a parameter of another pipeline stage, kept equal to it: the norm counts that one
 }
 
 // Param is one parameter of a rank: its shard of the weights, of the gradient, and what the optimizer must know.
@@ -61,7 +62,7 @@ type Params[T tensor.Float] struct {
 	List []*Param[T] // in declaration order
 	// Flat gradients: partial over tensor parallelism, of experts, the rest.
 	SumTP, Experts, Rest []T
-	// Foreign are parameters of the model that other ranks hold: experts.
+	// Foreign are parameters of the model that other ranks hold: experts, other pipeline stages.
 	Foreign []Spec
 	byName  map[string]*Param[T]
 }

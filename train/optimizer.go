@@ -22,11 +22,6 @@ const adamPart = 1 << 16
 // context-parallel and the data-parallel group; those of experts over the copies of the expert. Losses are weighted by
 // the whole step, so all are plain sums.
 func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mutation.Set) {
-	for _, q := range p.List {
-		for _, use := range q.Uses {
-			kernel.AddInto(q.Grad, use)
-		}
-	}
 	if mut.Has(mutation.DropReduce) {
 		return
 	}
@@ -54,7 +49,7 @@ func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mut
 	dense, experts := make([]float64, len(specs)), make([]float64, len(specs))
 	for i, s := range specs {
 		switch q := p.ByName(s.Name); {
-		case q == nil:
+		case q == nil, q.Shared:
 		case s.Expert:
 			experts[i] = kernel.SumSquares(q.Grad)
 		case s.Shard.Parts > 1 || c.Rank(mesh.TP) == 0 || mut.Has(mutation.NormCountsReplicas):
@@ -63,6 +58,8 @@ func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mut
 	}
 	nn.AllReduceInto(c, mesh.TP, nn.TagGradNorm, site, nn.Sum, dense)
 	nn.AllReduceInto(c, mesh.EP, nn.TagGradNorm, site, nn.Sum, experts)
+	nn.AllReduceInto(c, mesh.PP, nn.TagGradNorm, site, nn.Sum, dense)
+	nn.AllReduceInto(c, mesh.PP, nn.TagGradNorm, site, nn.Sum, experts)
 	norms := map[string]float64{}
 	for i, s := range specs {
 		norms[s.Group] += dense[i] + experts[i]

@@ -95,6 +95,9 @@ func newJob(sizes mesh.Sizes, programs func(rank int) []func(nn.Comm), o Options
 			}
 		}
 		for i, code := range programs(rank) {
+			if code == nil {
+				continue
+			}
 			n := node{rank, nn.Program(i)}
 			j.nodes = append(j.nodes, n)
 			j.routines[n] = collective.NewRoutine(place, n.program, code)

@@ -1,0 +1,62 @@
+package model
+
+import (
+	"phalanx/mesh"
+	"phalanx/nn"
+	"phalanx/tensor"
+	"phalanx/tensor/kernel"
+)
+
+// usePiece is the number of elements of a use's gradient in one message: 16 MiB of fp32, as a gradient bucket has.
+const usePiece = 1 << 22
+
+// joinUses adds the gradients of the embedding's uses, in their order, wherever they lie: the first stage adds, the others
+// get the sum, so that all copies move alike. It comes before the sums over context and data parallelism, as on one
+// stage, so every placement of the uses gives the same bits.
+func (r *Rank[T]) joinUses(c nn.Comm, site nn.Site) {
+	t := &r.tables
+	if len(t.mine) == 0 {
+		return
+	}
+	me, first := c.Rank(mesh.PP), t.uses[0].stage
+	for i, u := range t.uses {
+		acc := t.acc(u.name)
+		switch {
+		case me != first && u.stage == me:
+			r.movePieces(c, nn.Put, site, i, first, acc)
+		case me == first && u.stage != me:
+			acc = make([]T, len(t.embed.Grad))
+			r.movePieces(c, nn.Get, site, i, u.stage, acc)
+			kernel.AddInto(t.embed.Grad, acc)
+		case me == first && i > 0:
+			kernel.AddInto(t.embed.Grad, acc)
+		}
+	}
+	told := map[int]bool{first: true}
+	for _, u := range t.uses {
+		switch {
+		case told[u.stage]:
+		case me == first:
+			r.movePieces(c, nn.Put, site, len(t.uses), u.stage, t.embed.Grad)
+		case u.stage == me:
+			r.movePieces(c, nn.Get, site, len(t.uses), first, t.embed.Grad)
+		}
+		told[u.stage] = true
+	}
+}
+
+// movePieces sends or takes x, piece by piece. What names it is the use: its place, or their number for the sum.
+func (r *Rank[T]) movePieces(c nn.Comm, kind nn.OpKind, site nn.Site, use, stage int, x []T) {
+	for i, from := 0, 0; from < len(x); i, from = i+1, from+usePiece {
+		b := tensor.Bytes(x[from:min(from+usePiece, len(x))])
+		site.Microbatch, site.Depth = i, use
+		op := &nn.Op{Axis: mesh.PP, Kind: kind, DType: tensor.DTypeOf[T](), Tag: nn.TagEmbeddingUse, Site: site}
+		part := []nn.Part{{Member: stage, Bytes: len(b)}}
+		if kind == nn.Put {
+			op.In, op.To = b, part
+		} else {
+			op.Out, op.From = b, part
+		}
+		c.Do(op)
+	}
+}
