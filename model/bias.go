@@ -19,7 +19,7 @@ func (b *builder[T]) biases(on bool, group string, of ...out) []*nn.Param[T] {
 	}
 	var all []*nn.Param[T]
 	for _, o := range of {
-		all = append(all, b.params.Declare(nn.Spec{Name: o.name + ".bias", Shape: []int{o.features}, Shard: b.shard(0), Group: group}))
+		all = append(all, b.declare(nn.Spec{Name: o.name + ".bias", Shape: []int{o.features}, Shard: b.shard(0), Group: group}))
 	}
 	return all
 }
@@ -30,7 +30,7 @@ func (b *builder[T]) rowBias(name, group string) []*nn.Param[T] {
 	if !b.cfg.AddBiasLinear {
 		return nil
 	}
-	return []*nn.Param[T]{b.params.Declare(nn.Spec{Name: name + ".bias", Shape: []int{b.cfg.HiddenSize}, Shard: nn.Unsharded, SumTP: b.sp(), Group: group})}
+	return []*nn.Param[T]{b.declare(nn.Spec{Name: name + ".bias", Shape: []int{b.cfg.HiddenSize}, Shard: nn.Unsharded, SumTP: b.sp(), Group: group})}
 }
 
 // fc1Bias declares the biases of fc1's rows.
