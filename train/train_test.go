@@ -79,15 +79,3 @@ func TestStepWithoutTokens(t *testing.T) {
 	a.Step(0.5, map[string]float64{})
 	require.InDelta(t, 0.95, p.List[0].Data[0], 1e-15)
 }
-
-func TestReduceGradsJoinsUsesInOrder(t *testing.T) {
-	p := &nn.Params[float32]{}
-	q := p.Declare(nn.Spec{Name: "table", Shape: []int{1, 1}, Shard: nn.Unsharded, Uses: 3})
-	p.Build()
-	// (1e8 − 1e8) + 1 is 1 in this order and 0 in any that adds 1 to 1e8 first.
-	q.Grad[0], q.Uses[0][0], q.Uses[1][0] = 1e8, -1e8, 1
-	train.ReduceGrads(nn.Solo{}, nn.Site{}, p, 0)
-	require.EqualValues(t, 1, q.Grad[0])
-	p.ZeroGrads()
-	require.Zero(t, q.Grad[0]+q.Uses[0][0]+q.Uses[1][0])
-}
