@@ -214,6 +214,7 @@ func TestNotes(t *testing.T) {
   moe_token_dispatcher_type: flex
   moe_expert_capacity_factor: 2
   moe_token_drop_policy: position
+  moe_pad_expert_input_to_capacity: true
   moe_drop_padding_tokens: true`}, allMoEKeysAlone()},
 		{"flex for one rank", []string{"mtp_num_layers: 2", "mtp_num_layers: 2\n  moe_token_dispatcher_type: flex"},
 			[]string{"model.moe_token_dispatcher_type has no effect with expert_model_parallel_size and expert_tensor_parallel_size 1"}},

@@ -59,6 +59,7 @@ model:
   moe_shared_expert_gate: false
   moe_token_dispatcher_type: allgather
   moe_token_drop_policy: probs
+  moe_pad_expert_input_to_capacity: false
   moe_drop_padding_tokens: false
   mtp_num_layers: 2
   mtp_loss_scaling_factor: 0.1
@@ -269,7 +270,7 @@ func drawScenario(t *rapid.T) string {
 func drawExperts(t *rapid.T, put func(format string, args ...any), tp int) {
 	pick := func(name string, options ...string) string { return rapid.SampledFrom(options).Draw(t, name) }
 	put("  moe_router_score_function: %s", pick("score", "softmax", "sigmoid\n  moe_router_enable_expert_bias: true", "sqrtsoftplus"))
-	put("  moe_expert_capacity_factor: %s", pick("capacity", "null", "-1", "1.5\n  moe_token_drop_policy: position"))
+	put("  moe_expert_capacity_factor: %s", pick("capacity", "null", "-1", "1.5\n  moe_token_drop_policy: position", "2\n  moe_pad_expert_input_to_capacity: true"))
 	put("  moe_shared_expert_intermediate_size: %s", pick("shared", "null", fmt.Sprint(8*tp), fmt.Sprintf("%d\n  moe_shared_expert_gate: true", 4*tp)))
 	put("  moe_token_dispatcher_type: %s", pick("dispatcher", "allgather", "alltoall", "flex"))
 	put("  moe_router_topk_scaling_factor: %s\n  moe_input_jitter_eps: %s", pick("scaling", "null", "0", "2.5"), pick("jitter", "null", "0.01"))

@@ -38,7 +38,6 @@ var refusals = []refusal{
 	{key: "model.activation_func", values: is("gelu", "quick_gelu", "relu")},
 	{key: "model.moe_router_load_balancing_type", values: is("sinkhorn", "quantile")},
 	{key: "model.moe_router_dtype", now: "a router that works in fp64, whatever train.dtype"},
-	{key: "model.moe_pad_expert_input_to_capacity", now: "moe_expert_capacity_factor, with experts that compute the rows they got"},
 	{key: "model.moe_enable_deepep", now: "moe_token_dispatcher_type flex, which sends a row once to each rank"},
 	{key: "optimizer.optimizer", values: is("sgd", "lion", "muon", "dist_muon")},
 	{key: "train.dtype", values: is("bf16", "fp16")},

@@ -159,9 +159,17 @@ func (c *checker) balancing() {
 	}
 }
 
-// capacity notes keys of dropping where nothing is dropped.
+// capacity holds the rules of filling up, and notes keys of dropping where nothing is dropped.
 func (c *checker) capacity() {
 	m := &c.s.Model
+	const pad, factor, drop = "model.moe_pad_expert_input_to_capacity", "model.moe_expert_capacity_factor", "model.moe_drop_padding_tokens"
+	switch {
+	case !m.MoEPadExpertInput:
+	case m.MoEExpertCapacityFactor == 0:
+		c.fail(pad, "true needs moe_expert_capacity_factor (Megatron refuses it too); set it, or remove moe_pad_expert_input_to_capacity", factor)
+	case m.MoEDropPaddingTokens:
+		c.fail(pad, "true has experts compute as many rows as their capacity is, and moe_drop_padding_tokens takes padding from them; remove one of the two", drop)
+	}
 	if m.MoEExpertCapacityFactor == 0 {
 		c.noEffect("without moe_expert_capacity_factor", "model.moe_token_drop_policy")
 	}

@@ -79,6 +79,7 @@ type Model struct {
 	MoETokenDispatcher          string  `yaml:"moe_token_dispatcher_type"`  // alltoall | allgather | flex
 	MoEExpertCapacityFactor     float64 `yaml:"moe_expert_capacity_factor"` // 0: no limit
 	MoETokenDropPolicy          string  `yaml:"moe_token_drop_policy"`      // probs | position
+	MoEPadExpertInput           bool    `yaml:"moe_pad_expert_input_to_capacity"`
 	MoEDropPaddingTokens        bool    `yaml:"moe_drop_padding_tokens"`
 	RecomputeGranularity        string  `yaml:"recompute_granularity"` // full | selective
 

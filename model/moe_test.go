@@ -52,6 +52,7 @@ func drawMixture(t *rapid.T) config.Model {
 		m.MoEExpertCapacityFactor, m.MoETokenDropPolicy = 0.8, rapid.SampledFrom([]string{"probs", "position"}).Draw(t, "policy")
 	}
 	m.MoEDropPaddingTokens = flag.Draw(t, "drop padding")
+	m.MoEPadExpertInput = m.MoEExpertCapacityFactor > 0 && !m.MoEDropPaddingTokens && flag.Draw(t, "pad to capacity")
 	return m
 }
 
@@ -117,6 +118,40 @@ func TestRecomputationChangesNoBit(t *testing.T) {
 		got, err := again.Run(s.Layout, inproc.Options{Seed: 1})
 		require.NoError(t, err)
 		require.NoError(t, got.Same(want, 0))
+	})
+}
+
+// Tokens that are alike have probabilities that differ in their last bits, and otherwise on every layout; where a capacity
+// takes some of them, it takes the first on all.
+func TestCapacityOfAlikeTokens(t *testing.T) {
+	property.Check(t, 60, func(t *rapid.T) {
+		m := mixture()
+		m.NumLayers, m.MoELayerFreq.Pattern, m.MTPNumLayers, m.MTPLossScaling = 2, []int{0, 1}, 1, 0.5
+		m.MoEExpertCapacityFactor, m.MoETokenDropPolicy = 0.5, "probs"
+		m.MoERouterScore = rapid.SampledFrom([]string{"softmax", "sigmoid"}).Draw(t, "score")
+		m.MoEPadExpertInput = rapid.Bool().Draw(t, "pad to capacity")
+		job := trial.DrawJob(t, m, trial.Shape{B: 2, S: 9, V: m.PaddedVocabSize, H: m.HiddenSize}, 1, 2)
+		for _, mb := range job.Batches[0] {
+			for i := range mb.IDs {
+				mb.IDs[i] = 5
+			}
+		}
+		job.Wants = func(name string, _ int) bool { return strings.HasSuffix(name, ".routing_map") }
+		job.DType = rapid.SampledFrom([]string{"fp64", "fp32"}).Draw(t, "dtype")
+		want, err := job.Run(trial.Single, inproc.Options{})
+		require.NoError(t, err)
+		s := rapid.SampledFrom(spreads()).Draw(t, "layout")
+		got, err := on(job, s, "alltoall").Run(s.Layout, inproc.Options{})
+		require.NoError(t, err)
+		for mb := range job.Batches[0] {
+			for _, scope := range []string{"layer.1", "mtp.1"} {
+				expected, err := want.Get(scope+".router.routing_map", 0, mb)
+				require.NoError(t, err)
+				found, err := got.Get(scope+".router.routing_map", 0, mb)
+				require.NoError(t, err)
+				require.Equal(t, expected.Data, found.Data, "%s %s", s, scope)
+			}
+		}
 	})
 }
 

@@ -213,7 +213,8 @@ func (b *builder[T]) router(r *moe.Router[T], prefix string) {
 	r.K, r.Score, r.PreSoftmax, r.ZCoeff, r.Fused = m.MoERouterTopK, score, m.MoERouterPreSoftmax, m.MoEZLossCoeff, m.MoERouterFusion
 	r.Groups = moe.Groups{N: m.MoERouterNumGroups, Top: m.MoERouterGroupTopK}
 	r.Scaling, r.Jitter, r.Forced, r.Seed = m.MoERouterTopKScaling, m.MoEInputJitterEps, m.MoERouterForceLoadBalancing, b.seed
-	r.Capacity = moe.Capacity{Factor: m.MoEExpertCapacityFactor, ByPosition: m.MoETokenDropPolicy == "position"}
+	r.Capacity = moe.Capacity{Factor: m.MoEExpertCapacityFactor, ByPosition: m.MoETokenDropPolicy == "position",
+		Pad: m.MoEPadExpertInput}
 	for i, kind := range []moe.BalancingKind{moe.AuxLoss, moe.SeqAuxLoss, moe.GlobalAuxLoss} {
 		for j, name := range m.MoERouterBalancing {
 			if name == [...]string{"aux_loss", "seq_aux_loss", "global_aux_loss"}[i] {

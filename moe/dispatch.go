@@ -199,6 +199,20 @@ func newPlan[T tensor.Float](c *nn.Ctx[T], d Dispatcher, p Place, r Routing[T], 
 	return pl
 }
 
+// showRows shows how many of this rank's rows each expert computes: valid ones, padding, and those that fill it up.
+func showRows[T tensor.Float](c *nn.Ctx[T], p Place, pl *plan) {
+	if !c.Wants("experts.rows") {
+		return
+	}
+	n := make([]int32, p.Experts)
+	for j := 0; j < len(pl.out); j += p.ETP { // members with another part of the same experts get the same rows
+		for _, e := range pl.out[j].expert {
+			n[e]++
+		}
+	}
+	c.ObserveCounts("experts.rows", nn.Float64s(n), c.RowsLayout())
+}
+
 // learn tells every member how many items and entries it gets, and which; and is told.
 func (pl *plan) learn(t traffic) {
 	g := len(pl.out)

@@ -58,6 +58,11 @@ func (w *world) loads(rows [][]int, src, dst int) load {
 				n++
 			}
 		}
+		for _, e := range p.fill[g] {
+			if e/(p.e/w.sizes.EP) == to {
+				n++
+			}
+		}
 		l.all++
 		l.entries += n
 		if n > 0 {
@@ -198,6 +203,7 @@ func TestDroppedPaddingIsNotMissed(t *testing.T) {
 	mem := newArenas()
 	property.Check(t, 40, func(t *rapid.T) {
 		w := drawWorld(t)
+		w.capacity.Pad = false
 		padding := 0
 		for _, p := range w.parts {
 			for i, ok := range p.valid {

@@ -24,11 +24,12 @@ type Layer[T tensor.Float] struct {
 
 // layerSaved goes from a Forward to its one Backward.
 type layerSaved[T tensor.Float] struct {
-	router *routerSaved[T]
-	plan   *plan
-	got    arrived[T]
-	z, a   tensor.Mat[T] // before and after the activation, rows sorted by expert; Backward scales a by the probabilities
-	shared any
+	router  *routerSaved[T]
+	entries int // of the executed routing
+	plan    *plan
+	got     arrived[T]
+	z, a    tensor.Mat[T] // before and after the activation, rows sorted by expert; Backward scales a by the probabilities
+	shared  any
 }
 
 // Forward implements nn.FFN: each row is the sum over its experts of probability · expert(row), plus the shared expert.
@@ -36,7 +37,9 @@ func (l *Layer[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (tensor.Mat[T], any) {
 	s := &layerSaved[T]{}
 	var route Routing[T]
 	route, s.router = l.Router.Forward(c, x)
+	s.entries = len(route.Expert)
 	s.plan = newPlan(c, l.Dispatcher, l.Place, route, func(row int) bool { return l.unwanted(c, row) })
+	showRows(c, l.Place, s.plan)
 	s.got = send(c, s.plan, x, route.Prob)
 	out := c.Arena.Mat(x.Rows, x.Cols)
 	r := newResults(c, s.plan, out, nil)
@@ -96,7 +99,7 @@ func productGrad[T tensor.Float](w nn.Weights[T], dy, dx tensor.Mat[T]) {
 func (l *Layer[T]) Backward(c *nn.Ctx[T], saved any, dy tensor.Mat[T]) tensor.Mat[T] {
 	s := saved.(*layerSaved[T])
 	dgot := send(c, s.plan, dy, nil)
-	dx, dprob := c.Arena.Mat(dy.Rows, dy.Cols), c.Arena.Alloc(len(s.router.route.Expert))
+	dx, dprob := c.Arena.Mat(dy.Rows, dy.Cols), c.Arena.Alloc(s.entries)
 	r := newResults(c, s.plan, dx, dprob)
 	l.computeGrad(c, s, &dgot, r)
 	r.giveBack(c)

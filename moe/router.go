@@ -36,9 +36,9 @@ type Router[T tensor.Float] struct {
 
 // Routing is the executed choice. A dropped choice has expert −1 and probability 0.
 type Routing[T tensor.Float] struct {
-	K      int
-	Expert []int32 // [N, K], by falling score; ties go to the lowest index
-	Prob   []T     // [N, K]
+	K      int     // entries of a row: the router's K, and more where rows fill experts up to their capacity
+	Expert []int32 // [N, K], by falling score; ties go to the lowest index. Behind the choices: experts filled up, or −1
+	Prob   []T     // [N, K]; 0 where an expert is filled up
 }
 
 type routerSaved[T tensor.Float] struct {
@@ -63,7 +63,8 @@ type stats struct {
 	poolT    int64     // valid rows of this microbatch index over data-parallel ranks
 }
 
-// Forward routes rows [N, H]. Padding rows are routed too; they only do not count.
+// Forward routes rows [N, H]. Padding rows are routed too; they only do not count, and neither do rows that fill experts
+// up to their capacity.
 func (r *Router[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (Routing[T], *routerSaved[T]) {
 	s := &routerSaved[T]{x: x}
 	s.x, s.jitter = r.shake(c, x)
@@ -83,9 +84,9 @@ func (r *Router[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (Routing[T], *routerS
 	}
 	r.Replay.exchange(forwardOf(c), c.Recompute, s.route.Expert, func(i int) { r.probabilities(s, i, row) }, r.K)
 	s.stats = r.counted(c, s)
-	executed := applyCapacity(r.Capacity, c, s.route, e)
-	r.Bias.count(c, executed)
-	r.report(c, s, executed)
+	kept, executed := applyCapacity(r.Capacity, c, s.route, e)
+	r.Bias.count(c, kept)
+	r.report(c, s, kept)
 	return executed, s
 }
 
@@ -189,10 +190,11 @@ func (r *Router[T]) scaling() float64 {
 	return r.Scaling
 }
 
-// Backward takes the gradient of the executed probabilities [N, K], adds those of the auxiliary losses, and returns
-// the gradient of the rows.
+// Backward takes the gradient of the executed probabilities [N, K of the executed routing], adds those of the auxiliary
+// losses, and returns the gradient of the rows. The probability of a row that fills an expert up is the constant 0.
 func (r *Router[T]) Backward(c *nn.Ctx[T], s *routerSaved[T], dprob []T) tensor.Mat[T] {
 	n, e := s.logits.Rows, s.logits.Cols
+	width := len(dprob) / max(n, 1)
 	dlogits := c.Arena.Mat(n, e)
 	g := rowGrad{dlogit: make([]float64, e), dscore: make([]float64, e), dshare: make([]float64, e), w: make([]float64, r.K)}
 	slopes := r.balancingSlopes(c, s)
@@ -200,7 +202,7 @@ func (r *Router[T]) Backward(c *nn.Ctx[T], s *routerSaved[T], dprob []T) tensor.
 		clear(g.dlogit)
 		clear(g.dscore)
 		clear(g.dshare)
-		r.chosenGrad(s, i, dprob[i*r.K:(i+1)*r.K], &g)
+		r.chosenGrad(s, i, dprob[i*width:i*width+r.K], &g)
 		if weight, counts := rowWeight(c, i); counts {
 			slopes.add(i%c.B, weight, g.dshare)
 			r.zGrad(c, s, i, weight, g.dlogit)

@@ -294,6 +294,28 @@ func TestCapacityExamples(t *testing.T) {
 	require.Equal(t, []int32{0, 0, 0, -1, -1, -1, 1, 1}, two.route.Expert)
 }
 
+// Filled up to C = 2 rows: experts take rows that did not choose them, expert e from row e·4/E on. Their probability is 0,
+// and they count nowhere.
+func TestPaddedCapacityExamples(t *testing.T) {
+	run := func(factor float64, rows ...[]float64) outcome[float64] {
+		c := moe.Capacity{Factor: factor, Pad: true}
+		return onLogits(len(rows[0]), moe.Router[float64]{K: 1, PreSoftmax: true, Capacity: c}).run(one(nil, logs(rows...)...))
+	}
+	got := run(1, []float64{.9, .1}, []float64{.8, .2}, []float64{.7, .3}, []float64{.01, .99})
+	require.Equal(t, 2, got.route.K)
+	require.Equal(t, []int32{0, -1, 0, -1, -1, 1, 1, -1}, got.route.Expert, "row 2 is dropped by expert 0 and fills expert 1 up")
+	require.InDeltaSlice(t, []float64{.9, 0, .8, 0, 0, 0, .99, 0}, got.route.Prob, 1e-12)
+	require.Equal(t, []float64{2, 1}, got.get("router.tokens_per_expert"))
+	require.Equal(t, []float64{1, 0, 1, 0, 0, 0, 0, 1}, got.get("router.routing_map"))
+	// Everything goes to expert 0. C = ceil(4/4·2) = 2: experts 1, 2 and 3 take rows 1 2, 2 3 and 3 0.
+	all := []float64{.7, .1, .1, .1}
+	got = run(2, all, all, all, all)
+	require.Equal(t, []int32{0, 3, -1, 0, 1, -1, -1, 1, 2, -1, 2, 3}, got.route.Expert)
+	// More than there are rows: C = 8, and an expert computes each of the four once.
+	got = run(8, all, all, all, all)
+	require.Equal(t, []int32{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}, got.route.Expert)
+}
+
 // D7: the lowest index wins everywhere, among values that are equal as stored too: both σ(50) and σ(60) are 1.
 func TestTiesGoToTheLowestIndexEverywhere(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -38,7 +38,8 @@ type world struct {
 type part struct {
 	*routing
 	dy   []float64
-	kept []bool // [b·s, k]: not beyond an expert's capacity
+	kept []bool  // [b·s, k]: not beyond an expert's capacity
+	fill [][]int // by row: experts that it fills up
 	y    []float64
 	dx   []float64
 }
@@ -71,7 +72,8 @@ func drawWorld(t *rapid.T) *world {
 	e := w.sizes.EP * rapid.IntRange(1, 3).Draw(t, "experts of a place")
 	w.f = w.sizes.ETP * rapid.IntRange(1, 2).Draw(t, "features of a part")
 	if rapid.IntRange(0, 3).Draw(t, "capacity") == 0 {
-		w.capacity = moe.Capacity{Factor: rapid.SampledFrom([]float64{0.3, 0.8, 1.5}).Draw(t, "factor"), ByPosition: rapid.Bool().Draw(t, "by position")}
+		w.capacity = moe.Capacity{Factor: rapid.SampledFrom([]float64{0.3, 0.8, 1.5}).Draw(t, "factor"), ByPosition: rapid.Bool().Draw(t, "by position"),
+			Pad: !w.drop && rapid.Bool().Draw(t, "pad")}
 	}
 	k, b, s := rapid.IntRange(1, min(e, 4)).Draw(t, "k"), rapid.IntRange(1, 2).Draw(t, "rows"), rapid.IntRange(1, 9).Draw(t, "positions")
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contents"), 0))
@@ -204,7 +206,7 @@ func (w *world) plain() {
 // keep decides what is within an expert's capacity: over all rows of the microbatch, position first.
 func (p *part) keep(c moe.Capacity) {
 	n := p.b * p.s
-	p.kept = make([]bool, n*p.k)
+	p.kept, p.fill = make([]bool, n*p.k), make([][]int, n)
 	for e := range p.e {
 		type claim struct {
 			place, at int
@@ -215,7 +217,9 @@ func (p *part) keep(c moe.Capacity) {
 			r := p.route(p.x[i*width : (i+1)*width])
 			for j, x := range r.chosen {
 				if x == e {
-					claims = append(claims, claim{i%p.s*p.b + i/p.s, i*p.k + j, r.probs[j]})
+					mantissa, exp := math.Frexp(r.probs[j])
+					compared := math.Ldexp(math.Round(math.Ldexp(mantissa, 33)), exp-33) // 32 bits behind the leading one
+					claims = append(claims, claim{i%p.s*p.b + i/p.s, i*p.k + j, compared})
 				}
 			}
 		}
@@ -226,8 +230,18 @@ func (p *part) keep(c moe.Capacity) {
 			}
 			return a.place < b.place
 		})
+		limit := math.Ceil(float64(n) * float64(p.k) / float64(p.e) * c.Factor)
+		rows := make([]int, n) // by place: 0, or 1 for a claim
 		for i, cl := range claims {
-			p.kept[cl.at] = c.Factor == 0 || float64(i) < math.Ceil(float64(n)*float64(p.k)/float64(p.e)*c.Factor)
+			p.kept[cl.at] = c.Factor == 0 || float64(i) < limit
+			rows[cl.place] = 1
+		}
+		for i, full := 0, len(claims); c.Pad && i < n && float64(full) < limit; i++ {
+			if place := (e*n/p.e + i) % n; rows[place] == 0 {
+				row := place%p.b*p.s + place/p.b
+				p.fill[row] = append(p.fill[row], e)
+				full++
+			}
 		}
 	}
 }
@@ -249,6 +263,7 @@ type result struct {
 	dw1, dw2 [][]float64
 	rows     [][]int // by rank: the row b·S + position that each local row is; −1: none
 	flows    map[flow]volume
+	computed [][]float64           // by replica and expert: rows
 	params   []*nn.Params[float64] // by rank
 }
 
@@ -282,6 +297,7 @@ func (w *world) overRanks(t require.TestingT, d moe.Dispatcher, mem arenas, orde
 	}
 	for _, p := range w.parts {
 		out.y, out.dx = append(out.y, make([]float64, len(p.x))), append(out.dx, make([]float64, len(p.x)))
+		out.computed = append(out.computed, make([]float64, e))
 	}
 	err := inproc.Run(w.sizes, func(rank int) []func(nn.Comm) {
 		return []func(nn.Comm){func(c nn.Comm) { w.onRank(c, rank, d, mem.poisoned(rank), out) }}
@@ -305,7 +321,8 @@ func (w *world) onRank(c nn.Comm, rank int, d moe.Dispatcher, a *tensor.Arena[fl
 	at := w.sizes.Coord(rank)
 	p := w.parts[at.DP]
 	ctx := p.context(c, at, a)
-	ctx.Site.Phase = nn.Forward
+	seen := counted{}
+	ctx.Site.Phase, ctx.Obs = nn.Forward, seen
 	rows := p.localRows(ctx, at)
 	out.rows[rank] = rows
 	x, dy := a.Mat(len(rows), width), a.Mat(len(rows), width)
@@ -325,6 +342,11 @@ func (w *world) onRank(c nn.Comm, rank int, d moe.Dispatcher, a *tensor.Arena[fl
 		if g >= 0 {
 			copy(out.y[at.DP][g*width:], y.Row(i))
 			copy(out.dx[at.DP][g*width:], dx.Row(i))
+		}
+	}
+	for e, n := range seen["test.experts.rows"] {
+		if w.sp || at.TP == 0 {
+			out.computed[at.DP][e] += n
 		}
 	}
 	out.params[rank] = params

@@ -57,7 +57,7 @@ func depthIn(name string) (int, bool) {
 
 // itemOrder is the order in which a layer, a head or a depth comes to its quantities.
 var itemOrder = []string{"input_ids", "position_ids", "labels", "loss_mask", "padding_mask", "router.logits", "router.probs",
-	"router.routing_map", "router.tokens_per_expert", "router.valid_tokens", "router.aux_loss", "router.z_loss", "hidden",
+	"router.routing_map", "router.tokens_per_expert", "router.valid_tokens", "router.aux_loss", "router.z_loss", "experts.rows", "hidden",
 	"logits", "token_loss", "tokens", "token_weight", "loss_sum"}
 
 // before orders quantities as the program computes them: inputs, decoder layers, LM head, depths.

@@ -262,5 +262,5 @@ func layerQuantities(scope string, moe bool) []string {
 	for _, q := range []string{"logits", "probs", "routing_map", "tokens_per_expert", "valid_tokens", "aux_loss", "seq_aux_loss", "global_aux_loss", "z_loss"} {
 		names = append(names, scope+".router."+q)
 	}
-	return names
+	return append(names, scope+".experts.rows")
 }

@@ -49,6 +49,13 @@ func TestExpertVariants(t *testing.T) {
 			t.Run(name+"/"+what, func(t *testing.T) { verified(t, name, v) })
 		}
 	}
+	for _, d := range []string{"allgather", "alltoall", "flex"} { // filled up to their capacity, experts compute the same
+		for _, s := range []mesh.Sizes{sizes(1, 1, 1, 1, 1), sizes(2, 2, 2, 1, 1), sizes(2, 2, 2, 2, 2)} {
+			v := run.VerifyOptions{Sizes: mesh.Sizes{TP: s.TP, CP: s.CP, DP: s.DP}, EP: s.EP, ETP: s.ETP, SP: s.TP > 1, Overrides: []string{
+				"transport.colocated=direct", "model.moe_token_dispatcher_type=" + d, "model.moe_pad_expert_input_to_capacity=true"}}
+			t.Run(fmt.Sprintf("moe-capacity/padded/tp%d_ep%d_cp%d_dp%d_etp%d/%s", s.TP, s.EP, s.CP, s.DP, s.ETP, d), func(t *testing.T) { verified(t, "moe-capacity", v) })
+		}
+	}
 	for _, name := range slices.Concat(expertCases[:7], []string{"moe-global-aux-dp2", "moe-seq-aux", "moe-capacity"}) {
 		t.Run(name+"/fused", func(t *testing.T) {
 			verified(t, name, run.VerifyOptions{Overrides: []string{"model.moe_router_fusion=true"}})
