@@ -9,7 +9,7 @@ import (
 var floors = map[string]int{
 	"cmd":    8,
 	"run":    7,
-	"oracle": 6, "explain": 6, "sim": 6, "bench": 6,
+	"oracle": 6, "explain": 6, "sim": 6, "bench": 6, "convert": 6,
 	"actors":    5,
 	"transport": 4, "checkpoint": 4, "data": 4, "telemetry": 4,
 	"model": 3, "collective": 3, "recovery": 3,
@@ -24,7 +24,7 @@ const stillFloor = 3
 // internalFrom says who may import a package of internal/ outside tests. An empty list is nobody, "*" everybody.
 var internalFrom = map[string][]string{
 	"internal/invariant": {"*"},
-	"internal/golden":    {"data", "oracle", "run"},
+	"internal/golden":    {"convert", "data", "oracle", "run"},
 	"internal/inproc":    {"explain"},
 }
 
