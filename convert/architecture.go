@@ -50,7 +50,7 @@ const (
 	mlaReason     = "multi-latent attention is not in this version"
 	hybridReason  = "hybrid (Mamba) models are not in this version"
 	quantReason   = "quantised weights are not in this version; convert the bf16 or fp32 release"
-	ropeReason    = "only plain RoPE (rope_type default) is in this version"
+	ropeReason    = "only plain RoPE (rope_type default) and Llama 3's scaling are in this version"
 	windowReason  = "sliding-window attention is not in this version"
 	softcapReason = "capped logits are not in this version"
 )
@@ -132,7 +132,6 @@ func (r *fields) common() {
 	}
 	r.setNumber("initializer_range", "init_method_std", 0.02)
 	r.only("hidden_act", "only SwiGLU is in this version", `"silu"`, `"swish"`)
-	r.only("mlp_bias", "feed-forward layers have no biases in this version", "false")
 	r.set("untie_embeddings_and_output_weights", fmt.Sprint(!r.yes("tie_word_embeddings", false)), "tie_word_embeddings")
 	if p := r.number("attention_dropout", 0); p != 0 {
 		r.set("attention_dropout", numberText(p), "attention_dropout")
@@ -174,7 +173,7 @@ func (r *fields) rope(percent float64) {
 	}
 }
 
-// ropeKind takes an object that says nothing but plain RoPE and what more reads.
+// ropeKind takes an object that says plain RoPE or Llama 3's scaling, and what more reads.
 func (r *fields) ropeKind(name string, more func(sub *fields)) {
 	f, ok := r.take(name)
 	if !ok {
@@ -185,12 +184,23 @@ func (r *fields) ropeKind(name string, more func(sub *fields)) {
 		r.fail(name, "found %s, expected an object", f.text())
 		return
 	}
-	sub := newFields(o)
 	for i := range o.fields {
 		o.fields[i].at = f.at
 	}
-	for _, kind := range []string{"rope_type", "type"} {
-		sub.only(kind, ropeReason, `"default"`)
+	sub := newFields(o)
+	kind := ""
+	for _, spelling := range []string{"rope_type", "type"} {
+		sub.only(spelling, ropeReason, `"default"`, `"llama3"`)
+		if k, ok := o.get(spelling); ok {
+			kind = k.text()
+		}
+	}
+	if kind == `"llama3"` {
+		sub.only("low_freq_factor", "the scaling has Llama 3's own numbers", "1.0", "1")
+		sub.only("high_freq_factor", "the scaling has Llama 3's own numbers", "4.0", "4")
+		sub.only("original_max_position_embeddings", "the scaling has Llama 3's own numbers", "8192")
+		r.set("rope_scaling", "true", name)
+		r.set("rope_scaling_factor", numberText(sub.number("factor", 8)), name)
 	}
 	if more != nil {
 		more(sub)
@@ -201,13 +211,21 @@ func (r *fields) ropeKind(name string, more func(sub *fields)) {
 	}
 }
 
+// readLlama: its biases are on all projections of attention, and apart from that on those of feed-forward layers.
 func readLlama(r *fields) {
 	r.rope(1)
-	r.only("attention_bias", "a bias on the output projection is not in this version", "false")
+	attention, mlp := r.yes("attention_bias", false), r.yes("mlp_bias", false)
+	if attention != mlp {
+		r.fail("attention_bias", "found %t with mlp_bias %t: every projection has a bias here, or none", attention, mlp)
+	}
+	if attention {
+		r.set("add_bias_linear", "true", "attention_bias")
+	}
 }
 
 func readQwen3(r *fields) {
-	readLlama(r)
+	r.rope(1)
+	r.only("attention_bias", "a bias on the output projection alone is not in this version", "false")
 	r.headDim()
 	r.set("qk_layernorm", "true", "model_type")
 }

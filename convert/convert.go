@@ -62,7 +62,7 @@ func Convert(ctx context.Context, from, to string, o Options) (*Report, error) {
 	if o.ShardBytes == 0 {
 		o.ShardBytes = ShardBytes
 	}
-	j := &job{ctx: ctx, o: o, r: &Report{From: from, To: to, DryRun: o.DryRun}}
+	j := &job{copy: newCopier(ctx), o: o, r: &Report{From: from, To: to, DryRun: o.DryRun}}
 	defer j.close()
 	if strings.HasSuffix(from, ".json") && filepath.Base(from) != checkpoint.ConfigName {
 		return j.r, j.fromCase(from)
@@ -83,11 +83,11 @@ func Convert(ctx context.Context, from, to string, o Options) (*Report, error) {
 
 // job is one conversion.
 type job struct {
-	ctx context.Context
-	o   Options
-	r   *Report
-	t   Tensors
-	m   *config.Model
+	copy *copier
+	o    Options
+	r    *Report
+	t    Tensors
+	m    *config.Model
 }
 
 func (j *job) close() {
@@ -169,7 +169,11 @@ func caseConfig(path string) (*object, error) {
 // section keeps the model section for the report and the scenario.
 func (j *job) section(keys []key) {
 	for _, k := range keys {
-		j.r.Model = append(j.r.Model, k.name+": "+k.value)
+		line := k.name + ": " + k.value
+		if k.from.name != "" && k.from.name != k.name {
+			line = fmt.Sprintf("%-46s # %s", line, k.from.name)
+		}
+		j.r.Model = append(j.r.Model, line)
 	}
 }
 
@@ -195,7 +199,7 @@ func (j *job) imported(m *config.Model, t Tensors, where string) error {
 		if err := out.text("scenario.yaml", scenarioText(j.r)); err != nil {
 			return err
 		}
-		return out.file(j.ctx, checkpoint.WeightsName, t, r.routes, dtype, map[string]string{"format": "pt"})
+		return out.file(checkpoint.WeightsName, t, r.routes, dtype, map[string]string{"format": "pt"})
 	})
 }
 
@@ -236,7 +240,7 @@ func (j *job) toHF(dir string, c *object) error {
 		if err := out.text(checkpoint.ConfigName, w.configJSON()); err != nil {
 			return err
 		}
-		return out.shards(j.ctx, t, routes, asked, j.o.ShardBytes)
+		return out.shards(t, routes, asked, j.o.ShardBytes)
 	})
 }
 
@@ -261,9 +265,8 @@ func (j *job) route(where string) (*router, error) {
 
 // checkCopies compares what an MTP layer says again, before anything is written.
 func (j *job) checkCopies(r *router, where string) error {
-	c := newCopier(j.ctx)
 	for _, d := range r.duplicates {
-		if err := c.same(j.t, d, where); err != nil {
+		if err := j.copy.same(j.t, d, where); err != nil {
 			return err
 		}
 		j.r.Checked = append(j.r.Checked, Left{d.name, "equals " + d.of})
@@ -312,7 +315,7 @@ func (j *job) count(rs []route, asked string) {
 
 // write makes the folder with what fill writes into it.
 func (j *job) write(fill func(out *output) error) error {
-	out, err := newOutput(j.r.To)
+	out, err := newOutput(j.r.To, j.copy)
 	if err != nil {
 		return err
 	}
@@ -365,7 +368,7 @@ func scenarioText(r *Report) []byte {
 	for _, line := range r.Model {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
-	b.WriteString(scenarioBelow + "checkpoint: {load: .}\nexpect: [{finite: true}]\n")
+	b.WriteString(scenarioBelow + "checkpoint: {load: model.safetensors}\nexpect: [{finite: true}]\n")
 	return []byte(b.String())
 }
 

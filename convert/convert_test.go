@@ -12,21 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"phalanx/config"
 	"phalanx/convert"
 	"phalanx/internal/golden"
 )
-
-// plain is GLM-4.5's architecture without what only some versions of the trainer have: biases and partial rotation.
-func plain(dtype string, layers, depths int) *model {
-	m := glm(dtype, layers, depths).set("attention_bias", "false").set("partial_rotary_factor", "1.0")
-	for name := range m.tensors {
-		if strings.HasSuffix(name, "_proj.bias") {
-			delete(m.tensors, name)
-		}
-	}
-	return m
-}
 
 func run(t *testing.T, from string, o convert.Options) (string, *convert.Report) {
 	t.Helper()
@@ -59,8 +47,21 @@ func models(dtype string) map[string]*model {
 	return map[string]*model{
 		"llama": dense("llama", "LlamaForCausalLM", dtype, false, false), "qwen3": dense("qwen3", "Qwen3ForCausalLM", dtype, false, true),
 		"qwen2": dense("qwen2", "Qwen2ForCausalLM", dtype, true, false), "qwen3_moe": qwenMoE(dtype), "glm4_moe": glm(dtype, 3, 2),
-		"glm4_moe plain": plain(dtype, 3, 2),
+		"llama biases": biased(dtype),
 	}
+}
+
+// biased is a Llama whose projections all have a bias, with Llama 3's RoPE.
+func biased(dtype string) *model {
+	m := dense("llama", "LlamaForCausalLM", dtype, true, false).set("attention_bias", "true").set("mlp_bias", "true").set("rope_scaling",
+		`{"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}`)
+	for i := range 2 {
+		m.add(layer(i)+".self_attn.o_proj.bias", 8)
+		m.add(layer(i)+".mlp.gate_proj.bias", 10)
+		m.add(layer(i)+".mlp.up_proj.bias", 10)
+		m.add(layer(i)+".mlp.down_proj.bias", 8)
+	}
+	return m
 }
 
 // TestRoundTrip: import and export give back every tensor byte for byte, names, types and shapes, for fp32, and for bf16
@@ -69,7 +70,6 @@ func TestRoundTrip(t *testing.T) {
 	for _, dtype := range []string{"F32", "BF16"} {
 		for name, m := range models(dtype) {
 			t.Run(name+" "+dtype, func(t *testing.T) {
-				needs(t, m)
 				for files := 1; files <= 3; files += 2 {
 					from := m.write(t, files)
 					ours, r := run(t, from, convert.Options{})
@@ -84,19 +84,6 @@ func TestRoundTrip(t *testing.T) {
 					sameConfig(t, configOf(t, from), configOf(t, back))
 				}
 			})
-		}
-	}
-}
-
-// needs skips a model that asks for keys which this version of the trainer has not.
-func needs(t *testing.T, m *model) {
-	t.Helper()
-	for _, key := range []string{"add_qkv_bias", "rotary_percent"} {
-		known := slices.ContainsFunc(config.Keys(), func(k config.KeyInfo) bool { return k.Name == "model."+key })
-		for _, f := range m.config {
-			if !known && (f == [2]string{"attention_bias", "true"} || f == [2]string{"partial_rotary_factor", "0.5"} || f == [2]string{"model_type", `"qwen2"`}) {
-				t.Skipf("model.%s is not in this version", key)
-			}
 		}
 	}
 }
@@ -117,7 +104,7 @@ func sameConfig(t *testing.T, want, got map[string]any) {
 // TestImportedBits: the values in our checkpoint are those of the source: fp32 bits as they are, bf16 as the upper half
 // of fp32, and an expert bias untouched.
 func TestImportedBits(t *testing.T) {
-	m := plain("BF16", 3, 1)
+	m := glm("BF16", 3, 1)
 	ours, r := run(t, m.write(t, 2), convert.Options{})
 	got := tensorsOf(t, ours)
 	copies := 0
@@ -146,8 +133,8 @@ func TestImportedBits(t *testing.T) {
 	require.Equal(t, []string{"BF16", "F32"}, r.Read)
 	require.Equal(t, []string{"F32"}, r.Wrote)
 	c := configOf(t, ours)
-	for key, want := range map[string]any{"num_layers": 3.0, "hidden_size": 8.0, "num_query_groups": 1.0, "kv_channels": 6.0, "ffn_hidden_size": 10.0,
-		"padded_vocab_size": 32.0, "layernorm_epsilon": 1e-5, "rotary_base": 1e6, "qk_layernorm": true, "untie_embeddings_and_output_weights": true,
+	for key, want := range map[string]any{"num_layers": 3.0, "hidden_size": 8.0, "num_query_groups": 1.0, "kv_channels": 12.0, "ffn_hidden_size": 10.0,
+		"padded_vocab_size": 32.0, "layernorm_epsilon": 1e-5, "rotary_base": 1e6, "qk_layernorm": true, "add_qkv_bias": true, "rotary_percent": 0.5, "untie_embeddings_and_output_weights": true,
 		"num_moe_experts": 3.0, "moe_layer_freq": []any{0.0, 1.0, 1.0}, "moe_ffn_hidden_size": 4.0, "moe_router_topk": 2.0,
 		"moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": true, "moe_router_topk_scaling_factor": 2.5,
 		"moe_shared_expert_intermediate_size": 4.0, "mtp_num_layers": 1.0} {
@@ -157,7 +144,7 @@ func TestImportedBits(t *testing.T) {
 
 // TestFusedExperts: tensors that hold all experts of a layer give the same checkpoint as one tensor for each matrix.
 func TestFusedExperts(t *testing.T) {
-	m := plain("F32", 3, 1)
+	m := glm("F32", 3, 1)
 	want, _ := run(t, m.write(t, 1), convert.Options{})
 	m.fuse(3)
 	require.Contains(t, m.tensors, "model.layers.3.mlp.experts.gate_up_proj")
@@ -173,7 +160,7 @@ func TestFusedExperts(t *testing.T) {
 // TestIndex: the index names every tensor's file and all bytes, and no shard but that of a tensor larger than the limit
 // is larger than it.
 func TestIndex(t *testing.T) {
-	ours, _ := run(t, plain("F32", 3, 1).write(t, 1), convert.Options{})
+	ours, _ := run(t, glm("F32", 3, 1).write(t, 1), convert.Options{})
 	const limit = 1500
 	hf, r := run(t, ours, convert.Options{ShardBytes: limit})
 	b, err := os.ReadFile(filepath.Join(hf, "model.safetensors.index.json"))
@@ -204,7 +191,7 @@ func TestIndex(t *testing.T) {
 // TestCopyThatDiffers: an MTP layer's embedding or head that is not the model's own is refused by name.
 func TestCopyThatDiffers(t *testing.T) {
 	for _, name := range []string{"model.layers.3.embed_tokens.weight", "model.layers.4.shared_head.head.weight"} {
-		m := plain("F32", 3, 2)
+		m := glm("F32", 3, 2)
 		w := m.tensors[name]
 		w.data = slices.Clone(w.data)
 		w.data[4*100] ^= 1
@@ -225,7 +212,7 @@ func TestCopyThatDiffers(t *testing.T) {
 // TestExampleH5: every MTP layer is mapped, not the first alone (NVIDIA-NeMo/Megatron-Bridge#5495, modelscope/ms-swift#9504).
 // Four layers with three MTP layers behind them come back bit for bit; without the depths all three prefixes are gone.
 func TestExampleH5(t *testing.T) {
-	m := plain("BF16", 4, 3)
+	m := glm("BF16", 4, 3)
 	from := m.write(t, 2)
 	ours, r := run(t, from, convert.Options{})
 	require.Equal(t, 3, r.MTPLayers)
@@ -254,16 +241,16 @@ func TestExampleH5(t *testing.T) {
 	}
 	require.Len(t, m.tensors, len(want), "what is not exported is the three layers")
 
-	fewer := plain("BF16", 4, 3).set("num_nextn_predict_layers", "1")
+	fewer := glm("BF16", 4, 3).set("num_nextn_predict_layers", "1")
 	refused(t, fewer.write(t, 1), convert.Options{}, "model.layers.5.enorm.weight: unexpected", "config.json says 1; --drop-mtp")
-	more := plain("BF16", 4, 1).set("num_nextn_predict_layers", "2")
+	more := glm("BF16", 4, 1).set("num_nextn_predict_layers", "2")
 	refused(t, more.write(t, 1), convert.Options{}, "model.layers.5.enorm.weight: missing", "no such MTP layer")
 }
 
 // TestExampleH6: an expert bias stays fp32 in a bf16 model (NVIDIA/Megatron-LM#1482, vllm-project/vllm#47797). bf16 would
 // make 0.501 the same as 0.5, and a tie goes to the lower expert.
 func TestExampleH6(t *testing.T) {
-	m := plain("BF16", 2, 0)
+	m := glm("BF16", 2, 0)
 	const name = "model.layers.1.mlp.gate.e_score_correction_bias"
 	bias := []byte{0, 0, 0, 0x3f, 0x89, 0x41, 0x00, 0x3f, 0, 0, 0, 0} // 0.5, 0.501, 0
 	m.tensors[name] = weight{"F32", []int{3}, bias}

@@ -95,15 +95,15 @@ func (m *model) swiglu(name string, h, f int) {
 	m.linear(name+".down_proj", h, f, false)
 }
 
-// attention has 2 query heads and 1 key head of 6 channels over a width of 8: no two shapes are alike.
+// attention has 2 query heads and 1 key head of 12 channels over a width of 8: no two shapes are alike.
 func (m *model) attention(name string, bias, norms bool) {
-	m.linear(name+".q_proj", 12, 8, bias)
-	m.linear(name+".k_proj", 6, 8, bias)
-	m.linear(name+".v_proj", 6, 8, bias)
-	m.linear(name+".o_proj", 8, 12, false)
+	m.linear(name+".q_proj", 24, 8, bias)
+	m.linear(name+".k_proj", 12, 8, bias)
+	m.linear(name+".v_proj", 12, 8, bias)
+	m.linear(name+".o_proj", 8, 24, false)
 	if norms {
-		m.add(name+".q_norm.weight", 6)
-		m.add(name+".k_norm.weight", 6)
+		m.add(name+".q_norm.weight", 12)
+		m.add(name+".k_norm.weight", 12)
 	}
 }
 
@@ -119,7 +119,7 @@ func (m *model) norms(l string) {
 // in fp32; depths MTP layers behind them, each with its copies of embedding and head.
 func glm(dtype string, layers, depths int) *model {
 	m := newModel(dtype, f("architectures", []string{"Glm4MoeForCausalLM"}), f("attention_bias", true), f("attention_dropout", 0.0),
-		f("pad_token_id", 31), f("eos_token_id", []int{29, 30}), f("head_dim", 6), f("hidden_act", "silu"), f("hidden_size", 8),
+		f("pad_token_id", 31), f("eos_token_id", []int{29, 30}), f("head_dim", 12), f("hidden_act", "silu"), f("hidden_size", 8),
 		f("partial_rotary_factor", 0.5), f("initializer_range", 0.02), f("intermediate_size", 10), f("max_position_embeddings", 131072),
 		f("model_type", "glm4_moe"), f("moe_intermediate_size", 4), f("norm_topk_prob", true), f("num_attention_heads", 2),
 		f("n_group", 1), f("topk_group", 1), f("n_routed_experts", 3), f("n_shared_experts", 1), f("routed_scaling_factor", 2.5),
@@ -160,7 +160,7 @@ func glm(dtype string, layers, depths int) *model {
 // dense is Llama's, Qwen3's or Qwen2's architecture.
 func dense(kind, class, dtype string, bias, norms bool) *model {
 	m := newModel(dtype, f("architectures", []string{class}), f("model_type", kind), f("hidden_size", 8), f("num_hidden_layers", 2),
-		f("num_attention_heads", 2), f("num_key_value_heads", 1), f("head_dim", 6), f("intermediate_size", 10), f("vocab_size", 32),
+		f("num_attention_heads", 2), f("num_key_value_heads", 1), f("head_dim", 12), f("intermediate_size", 10), f("vocab_size", 32),
 		f("rms_norm_eps", 1e-6), f("hidden_act", "silu"), f("rope_theta", 500000.0), f("tie_word_embeddings", true), f("bos_token_id", 1))
 	m.add("model.embed_tokens.weight", 32, 8)
 	m.add("model.norm.weight", 8)
@@ -175,7 +175,7 @@ func dense(kind, class, dtype string, bias, norms bool) *model {
 // qwenMoE is Qwen3-MoE's architecture: the second of three layers is dense.
 func qwenMoE(dtype string) *model {
 	m := newModel(dtype, f("architectures", []string{"Qwen3MoeForCausalLM"}), f("attention_bias", false), f("attention_dropout", 0.0),
-		f("decoder_sparse_step", 1), f("head_dim", 6), f("hidden_act", "silu"), f("hidden_size", 8), f("initializer_range", 0.02),
+		f("decoder_sparse_step", 1), f("head_dim", 12), f("hidden_act", "silu"), f("hidden_size", 8), f("initializer_range", 0.02),
 		f("intermediate_size", 10), f("max_position_embeddings", 40960), f("max_window_layers", 48), f("mlp_only_layers", []int{1}),
 		f("model_type", "qwen3_moe"), f("moe_intermediate_size", 4), f("norm_topk_prob", true), f("num_attention_heads", 2),
 		f("num_experts", 3), f("num_experts_per_tok", 2), f("num_hidden_layers", 3), f("num_key_value_heads", 1),

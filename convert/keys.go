@@ -64,20 +64,6 @@ func valueOf(m *config.Model, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// hasQKVBias reports whether query, key and value projections have a bias.
-func hasQKVBias(m *config.Model) bool {
-	v, ok := valueOf(m, "add_qkv_bias")
-	return ok && v.Bool()
-}
-
-// rotaryPercent is the share of a head's channels that RoPE turns.
-func rotaryPercent(m *config.Model) float64 {
-	if v, ok := valueOf(m, "rotary_percent"); ok && v.Float() != 0 {
-		return v.Float()
-	}
-	return 1
-}
-
 // checkpointModel reads config.json of a checkpoint of this program: the model section under its own names. A zero that
 // stands for "none" is left to the default.
 func checkpointModel(o *object) (*config.Model, []string, error) {

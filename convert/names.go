@@ -103,21 +103,29 @@ func (l *lister) attention(p string) {
 		rows int
 	}{{"q_proj.", q}, {"k_proj.", kv}, {"v_proj.", kv}} {
 		l.add(p+w.name+"weight", w.rows, m.HiddenSize)
-		if hasQKVBias(m) {
+		if m.AddQKVBias || m.AddBiasLinear {
 			l.add(p+w.name+"bias", w.rows)
 		}
 	}
-	l.add(p+"o_proj.weight", m.HiddenSize, q)
+	l.linear(p+"o_proj", m.HiddenSize, q)
 	if m.QKLayernorm {
 		l.add(p+"q_norm.weight", m.KVChannels)
 		l.add(p+"k_norm.weight", m.KVChannels)
 	}
 }
 
+// linear lists a weight, and its bias if every projection has one.
+func (l *lister) linear(name string, out, in int) {
+	l.add(name+".weight", out, in)
+	if l.m.AddBiasLinear {
+		l.add(name+".bias", out)
+	}
+}
+
 func (l *lister) mlp(p string, f int) {
 	if l.m.GatedLinearUnit {
-		l.add(p+"gate_proj.weight", f, l.m.HiddenSize)
+		l.linear(p+"gate_proj", f, l.m.HiddenSize)
 	}
-	l.add(p+"up_proj.weight", f, l.m.HiddenSize)
-	l.add(p+"down_proj.weight", l.m.HiddenSize, f)
+	l.linear(p+"up_proj", f, l.m.HiddenSize)
+	l.linear(p+"down_proj", l.m.HiddenSize, f)
 }

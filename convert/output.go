@@ -2,7 +2,6 @@ package convert
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -16,12 +15,13 @@ import (
 // whole. A reader sees all of it or nothing.
 type output struct {
 	dir, aside string
+	copy       *copier
 	bytes      int64
 	files      []string
 }
 
 // newOutput begins a folder. One that has something in it is left alone.
-func newOutput(dir string) (*output, error) {
+func newOutput(dir string, c *copier) (*output, error) {
 	dir = filepath.Clean(dir)
 	entries, err := os.ReadDir(dir)
 	if err == nil && len(entries) > 0 {
@@ -30,7 +30,7 @@ func newOutput(dir string) (*output, error) {
 	if err != nil && !os.IsNotExist(err) {
 		return nil, one(dir, "", "cannot be written: %v; expected a folder that is not there yet", cause(err))
 	}
-	o := &output{dir: dir, aside: dir + ".partial"}
+	o := &output{dir: dir, aside: dir + ".partial", copy: c}
 	if err := os.RemoveAll(o.aside); err != nil { // of a conversion that was killed
 		return nil, one(o.aside, "", "is in the way: %v", cause(err))
 	}
@@ -85,7 +85,7 @@ func infoOf(r route, asked string) checkpoint.Info {
 }
 
 // file writes tensors into one safetensors file.
-func (o *output) file(ctx context.Context, name string, t Tensors, rs []route, asked string, meta map[string]string) error {
+func (o *output) file(name string, t Tensors, rs []route, asked string, meta map[string]string) error {
 	infos, by := make([]checkpoint.Info, len(rs)), make(map[string]route, len(rs))
 	for i, r := range rs {
 		infos[i] = infoOf(r, asked)
@@ -94,9 +94,8 @@ func (o *output) file(ctx context.Context, name string, t Tensors, rs []route, a
 		o.bytes += n
 	}
 	o.files = append(o.files, name)
-	c := newCopier(ctx)
 	return checkpoint.WriteStream(o.path(name), infos, meta, func(w io.Writer, name string) error {
-		return c.tensor(w, t, by[name], dtypeOf(by[name], asked))
+		return o.copy.tensor(w, t, by[name], dtypeOf(by[name], asked))
 	})
 }
 
@@ -117,7 +116,7 @@ func split(rs []route, asked string, limit int64) [][]route {
 
 // shards writes tensors into model-00001-of-0000N.safetensors and their index, with the metadata that Hugging Face's
 // loaders ask for.
-func (o *output) shards(ctx context.Context, t Tensors, rs []route, asked string, limit int64) error {
+func (o *output) shards(t Tensors, rs []route, asked string, limit int64) error {
 	parts := split(rs, asked, limit)
 	where := map[string]string{}
 	for i, part := range parts {
@@ -125,7 +124,7 @@ func (o *output) shards(ctx context.Context, t Tensors, rs []route, asked string
 		for _, r := range part {
 			where[r.Name] = name
 		}
-		if err := o.file(ctx, name, t, part, asked, map[string]string{"format": "pt"}); err != nil {
+		if err := o.file(name, t, part, asked, map[string]string{"format": "pt"}); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,8 @@ func (w *writer) common(a *architecture, dtype string) {
 	w.say("gated_linear_unit")
 	w.want(m.PositionEmbedding == "rope", "position_embedding_type", "found %s, expected rope", m.PositionEmbedding)
 	w.put("rope_theta", m.RotaryBase, "rotary_base")
-	w.put("rope_scaling", nil)
+	w.put("rope_scaling", w.ropeScaling(), "rope_scaling", "rope_scaling_factor")
+	w.want(!m.RotaryInterleaved, "rotary_interleaved", "found true, expected the two halves of a head to turn")
 	w.put("tie_word_embeddings", !m.UntieEmbeddings, "untie_embeddings_and_output_weights")
 	dropout := 0.0
 	if v, ok := valueOf(m, "attention_dropout"); ok {
@@ -101,6 +102,23 @@ func (w *writer) common(a *architecture, dtype string) {
 	w.put("torch_dtype", dtype)
 	w.want(!m.MoERouterForceLoadBalancing, "moe_router_force_load_balancing", "found true: the experts were chosen at random")
 	w.want(!m.MTPUseRepeatedLayer || m.MTPNumLayers <= 1, "mtp_use_repeated_layer", "found true for %d depths, expected a layer for each", m.MTPNumLayers)
+}
+
+// ropeScaling is null, or Llama 3's, whose other three numbers no key sets.
+func (w *writer) ropeScaling() any {
+	if !w.m.RopeScaling {
+		return nil
+	}
+	return llama3{Kind: "llama3", Factor: w.m.RopeScalingFactor, Low: 1, High: 4, Context: 8192}
+}
+
+// llama3 is rope_scaling of Llama 3.
+type llama3 struct {
+	Kind    string  `json:"rope_type"`
+	Factor  float64 `json:"factor"`
+	Low     float64 `json:"low_freq_factor"`
+	High    float64 `json:"high_freq_factor"`
+	Context int     `json:"original_max_position_embeddings"`
 }
 
 // dense wants a model without experts and depths.
@@ -129,14 +147,14 @@ func (w *writer) noDepths() {
 // plainAttention wants norms of query and key heads or not, no bias and whole rotation.
 func (w *writer) plainAttention(norms, bias bool) {
 	w.want(w.m.QKLayernorm == norms, "qk_layernorm", "found %t, expected %t", w.m.QKLayernorm, norms)
-	w.want(hasQKVBias(w.m) == bias, "add_qkv_bias", "found %t, expected %t", hasQKVBias(w.m), bias)
-	w.want(rotaryPercent(w.m) == 1, "rotary_percent", "found %g, expected 1", rotaryPercent(w.m))
+	w.want(w.m.AddQKVBias == bias, "add_qkv_bias", "found %t, expected %t", w.m.AddQKVBias, bias)
+	w.want(w.m.RotaryPercent == 1, "rotary_percent", "found %g, expected 1", w.m.RotaryPercent)
 }
 
 func writeLlama(w *writer) {
 	w.plainAttention(false, false)
-	w.put("attention_bias", false)
-	w.put("mlp_bias", false)
+	w.put("attention_bias", w.m.AddBiasLinear, "add_bias_linear")
+	w.put("mlp_bias", w.m.AddBiasLinear)
 	w.dense()
 }
 
@@ -188,8 +206,8 @@ func (w *writer) experts() {
 
 func writeGLM(w *writer) {
 	m := w.m
-	w.put("attention_bias", hasQKVBias(m), "add_qkv_bias")
-	w.put("partial_rotary_factor", rotaryPercent(m), "rotary_percent")
+	w.put("attention_bias", m.AddQKVBias, "add_qkv_bias")
+	w.put("partial_rotary_factor", m.RotaryPercent, "rotary_percent")
 	w.put("use_qk_norm", m.QKLayernorm, "qk_layernorm")
 	w.want(m.NumMoEExperts > 0, "num_moe_experts", "found none, expected experts")
 	w.put("n_routed_experts", m.NumMoEExperts)

@@ -81,7 +81,8 @@ func (a *app) root() *cobra.Command {
 		return usagef("%s: %v; `%s --help` lists the flags", c.CommandPath(), err, c.CommandPath())
 	})
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens inside, on stderr")
-	root.AddCommand(a.runVerb(), a.validateVerb(), a.planVerb(), a.verifyVerb(), a.benchVerb(), a.versionVerb(), a.explainVerb())
+	root.AddCommand(a.runVerb(), a.validateVerb(), a.planVerb(), a.verifyVerb(), a.benchVerb(), a.versionVerb(), a.explainVerb(),
+		a.convertVerb())
 	return root
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"phalanx/convert"
 	"phalanx/run"
 )
 
@@ -34,8 +35,12 @@ func ended(code int) error {
 // exitCode is the program's exit code for an error of a verb.
 func exitCode(err error) int {
 	var coded *codeError
-	if errors.As(err, &coded) {
+	var unconvertible convert.Problems
+	switch {
+	case errors.As(err, &coded):
 		return coded.code
+	case errors.As(err, &unconvertible):
+		return run.ExitBadInput
 	}
 	return run.ExitCode(err)
 }

@@ -38,7 +38,7 @@ func TestImports(t *testing.T) {
 		{"mtp/depth.go", "phalanx/moe", "it stands on floor 2, mtp on 2"},
 		{"bench/step.go", "phalanx/run", "it stands on floor 7, bench on 6"},
 		{"transport/faulty/f.go", "phalanx/transport/direct", "it stands on floor 4"},
-		{"model/model.go", "phalanx/internal/golden", "only data, oracle, run and tests may"},
+		{"model/model.go", "phalanx/internal/golden", "only convert, data, oracle, run and tests may"},
 		{"run/run.go", "phalanx/internal/tidy", "no package may"},
 		{"actors/rank.go", "phalanx/checkpoint", "actors know no file formats"},
 		{"actors/rank.go", "phalanx/tensor/kernel", "actors do no tensor maths"},
