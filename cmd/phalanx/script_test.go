@@ -37,6 +37,7 @@ func TestScripts(t *testing.T) {
 			"truncate": truncate,
 			"append":   appendBytes,
 			"jsonhas":  jsonHas,
+			"samehash": sameHash,
 		},
 	})
 }
@@ -97,5 +98,20 @@ func jsonHas(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Fatalf("%s: unexpected key %q in %s", args[0], key, line)
 			}
 		}
+	}
+}
+
+// sameHash is samehash FILE FILE: two results of run have the same weights.
+func sameHash(ts *testscript.TestScript, _ bool, args []string) {
+	var hashes [2]string
+	for i, name := range args {
+		var result struct {
+			Weights string `json:"weights_sha256"`
+		}
+		ts.Check(json.Unmarshal([]byte(ts.ReadFile(name)), &result))
+		hashes[i] = result.Weights
+	}
+	if hashes[0] == "" || hashes[0] != hashes[1] {
+		ts.Fatalf("weights of %s are %q, of %s %q", args[0], hashes[0], args[1], hashes[1])
 	}
 }
