@@ -3,6 +3,7 @@ package oracle
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -106,10 +107,11 @@ func position(name string) (scope, item int) {
 	return scope, len(itemOrder)
 }
 
-// FirstDifference compares everything that want recorded, in the order of the program. Exact quantities must be equal,
-// others within tol of the largest element. It returns nil if nothing differs, and the number of elements compared.
-func FirstDifference(got, want *Recorder, tol float64) (*Difference, int) {
-	keys := want.Keys()
+// FirstDifference compares everything that want recorded of a 0-based step, in the order of the program. Exact quantities
+// must be equal, others within tol of the largest element. It returns nil if nothing differs, and the number of elements
+// compared.
+func FirstDifference(got, want *Recorder, step int, tol float64) (*Difference, int) {
+	keys := slices.DeleteFunc(want.Keys(), func(k Key) bool { return k.Step != step })
 	sort.SliceStable(keys, func(i, j int) bool { return before(keys[i], keys[j]) })
 	compared := 0
 	for _, k := range keys {
