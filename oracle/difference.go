@@ -127,7 +127,11 @@ func FirstDifference(got, want *Recorder, step int, tol float64) (*Difference, i
 			return &Difference{Quantity: k.Name, Step: k.Step + 1, Microbatch: k.Microbatch, Note: "was not recorded"}, compared
 		}
 		compared += len(w.Data)
-		if d := differ(g.Data, w.Data, w.Exact, tol); d != nil {
+		most := tol
+		if w.Exact {
+			most = 0
+		}
+		if d := differ(g.Data, w.Data, most, nil); d != nil {
 			d.Quantity, d.Step, d.Microbatch = k.Name, k.Step+1, k.Microbatch
 			d.At, d.Rank = got.holder(k, d.Index)
 			return d, compared
@@ -136,42 +140,49 @@ func FirstDifference(got, want *Recorder, step int, tol float64) (*Difference, i
 	return nil, compared
 }
 
-// differ is the first element that is further off than tol of the largest element (absolute below 1e-12).
-func differ(got, want []float64, exact bool, tol float64) *Difference {
-	if len(got) != len(want) {
-		return &Difference{Note: fmt.Sprintf("has %d elements, want %d", len(got), len(want))}
-	}
+// scaleOf is what a tolerance is relative to: the largest element, 1 below 1e-12.
+func scaleOf(x []float64) float64 {
 	scale := 0.0
-	for _, w := range want {
-		if !math.IsNaN(w) && !math.IsInf(w, 0) {
-			scale = math.Max(scale, math.Abs(w))
+	for _, v := range x {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			scale = math.Max(scale, math.Abs(v))
 		}
 	}
 	if scale < 1e-12 {
-		scale = 1
+		return 1
 	}
-	if exact {
-		tol = 0
+	return scale
+}
+
+// differ is the first element that is further off than tol of the largest element and, if it has one, its own slack.
+func differ(got, want []float64, tol float64, slack []float64) *Difference {
+	if len(got) != len(want) {
+		return &Difference{Note: fmt.Sprintf("has %d elements, want %d", len(got), len(want))}
 	}
+	tol *= scaleOf(want)
 	for i, w := range want {
 		if got[i] == w || math.IsNaN(got[i]) && math.IsNaN(w) {
 			continue
 		}
-		if d := math.Abs(got[i] - w); !(d <= tol*scale) {
+		most := tol
+		if slack != nil {
+			most += slack[i]
+		}
+		if d := math.Abs(got[i] - w); !(d <= most) {
 			return &Difference{Index: i, Got: got[i], Want: w}
 		}
 	}
 	return nil
 }
 
-// DifferWhole compares unsharded tensors by name, in ascending order of names.
-func DifferWhole(prefix string, got, want []Whole, step int, tol float64) *Difference {
+// DifferWhole compares unsharded tensors by name, in ascending order of names. A reach is that of weights; nil: none.
+func DifferWhole(prefix string, got, want []Whole, step int, tol float64, reach *Reach) *Difference {
 	byName := map[string]Whole{}
 	for _, g := range got {
 		byName[g.Name] = g
 	}
 	for _, w := range want {
-		d := differ(byName[w.Name].Floats(), w.Floats(), false, tol)
+		d := differ(byName[w.Name].Floats(), w.Floats(), tol, reach.Of(w.Name))
 		if d == nil {
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"phalanx/nn"
 	"phalanx/oracle"
 	"phalanx/tensor/kernel"
+	"phalanx/train"
 	"phalanx/transport"
 )
 
@@ -32,6 +33,8 @@ type job struct {
 	loaded  *checkpoint.File                // initial's, closed at the end of the run
 	// keepStep0 keeps the gradients of the first step whatever the expectations read.
 	keepStep0 bool
+	// reach, of an oracle's one rank, follows the gradients of every step; nil: nobody asks.
+	reach *oracle.Reach
 
 	mu      sync.Mutex
 	grads   map[int]*gathering // by 0-based step
@@ -143,6 +146,9 @@ func (j *job) env(rank int, emit func(messages.Event)) model.Env {
 
 // shards takes one rank's parameters; when the last rank of a moment has come, a due checkpoint goes to the saver.
 func (j *job) shards(rank int, what string, step int, views []model.ShardView) {
+	if what == "grads" && j.reach != nil {
+		j.reach.Add(train.NewLR(j.s.Optimizer, j.s.Scheduler, j.s.Train.TrainIters).At(step), views)
+	}
 	if what == "grads" && !j.keepsGrads(step) {
 		return
 	}

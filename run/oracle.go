@@ -71,6 +71,7 @@ func (j *job) compareOracle(ctx context.Context, report *Report) (*verdict, erro
 	}
 	o.record = oracle.NewRecorder(o.s.Sizes(), o.s.NumMicrobatches(), j.recordsOracle)
 	o.keepStep0 = true
+	o.reach = oracle.NewReach(o.s.Optimizer, j.tolerance())
 	want, err := o.run(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("the single-rank oracle: %w", err)
@@ -101,10 +102,10 @@ func (j *job) firstDifference(o *job, got, want *Report) (*oracle.Difference, in
 		d, n := oracle.FirstDifference(j.record, o.record, i, tol)
 		compared += n
 		if d == nil && i == 0 {
-			d = differShards("", j.probes[0], o.probes[0], 1, tol)
+			d = differShards("", j.probes[0], o.probes[0], 1, tol, nil)
 		}
 		if d == nil && i == 0 {
-			d = differShards("grad.", j.grads[0], o.grads[0], 1, tol)
+			d = differShards("grad.", j.grads[0], o.grads[0], 1, tol, nil)
 		}
 		if d == nil {
 			d = differNorm(got, w, i, tol)
@@ -114,7 +115,7 @@ func (j *job) firstDifference(o *job, got, want *Report) (*oracle.Difference, in
 		}
 	}
 	last := j.s.Train.TrainIters
-	return differShards("weight.", j.weights[last], o.weights[last], last, tol), compared
+	return differShards("weight.", j.weights[last], o.weights[last], last, tol, o.reach), compared
 }
 
 // differNorm compares the norm of the gradient of 0-based step i, which got may not have reached.
@@ -131,7 +132,7 @@ func differNorm(got *Report, want StepFigures, i int, tol float64) *oracle.Diffe
 }
 
 // differShards compares gathered tensors; replicas that drifted apart are a difference too.
-func differShards(prefix string, got, want *gathering, step int, tol float64) *oracle.Difference {
+func differShards(prefix string, got, want *gathering, step int, tol float64, reach *oracle.Reach) *oracle.Difference {
 	if want == nil {
 		return nil
 	}
@@ -139,7 +140,7 @@ func differShards(prefix string, got, want *gathering, step int, tol float64) *o
 	if err == nil && got != nil {
 		var g []oracle.Whole
 		if g, err = got.All(); err == nil {
-			return oracle.DifferWhole(prefix, g, w, step, tol)
+			return oracle.DifferWhole(prefix, g, w, step, tol, reach)
 		}
 	}
 	note, name := "was not seen", strings.TrimSuffix(prefix, ".")
@@ -247,7 +248,7 @@ func (q quantities) checkFile(e config.Expect) (bool, string) {
 		}
 		want = append(want, oracle.Whole{Name: name, F64: x})
 	}
-	if d := oracle.DifferWhole("weight.", q.final, want, q.j.s.Train.TrainIters, e.Tolerance); d != nil {
+	if d := oracle.DifferWhole("weight.", q.final, want, q.j.s.Train.TrainIters, e.Tolerance, nil); d != nil {
 		return false, "first difference: " + d.String()
 	}
 	return true, fmt.Sprintf("no difference in %d tensors of %s", len(want), e.SameAs)

@@ -68,3 +68,18 @@ func TestGlobalAuxLossOfReplicasIsNoTest(t *testing.T) {
 	r = executed(t, parsed(t, strings.Replace(text, "global_", "", 1), "dist.world_size=2")[0])
 	require.True(t, r.Expect[0].OK, r.Expect[0].Got)
 }
+
+// TestWeightsWithoutAGradient: in documents of one token queries and keys have no gradient but rounding, which Adam with a
+// small eps makes into whole updates. They agree with one rank within what that can do, in fp64 and, on rows with all sorts
+// of gradients, in fp32.
+func TestWeightsWithoutAGradient(t *testing.T) {
+	text := strings.NewReplacer("calculate_per_token_loss: true, loss_normalization: upstream", "tensor_model_parallel_size: 2, sequence_parallel: true",
+		"train_iters: 2", "train_iters: 3", "lr: 0.01", "lr: 0.01, adam_eps: 1.0e-15").Replace(unequal)
+	r := executed(t, parsed(t, text, "dataset.rows=[{documents: [1, 1, 1, 1, 1, 1, 1, 1]}, {documents: [1, 1, 1, 1, 1, 1, 1, 1]}]")[0])
+	require.True(t, r.Expect[0].OK, r.Expect[0].Got)
+
+	f, problems := config.Load("../scenarios/padding-mask.yaml", []string{"train.dtype=fp32", "expect.0={same_as: single_rank}"})
+	require.Empty(t, problems)
+	r = executed(t, f.Runs()[0])
+	require.True(t, r.Expect[0].OK, r.Expect[0].Got)
+}
