@@ -11,9 +11,11 @@ import (
 const (
 	validationShare = 0.1
 	evalIters       = 100
-	tolerance64     = 1e-9 // for close, and for runs in fp64
-	tolerance32     = 1e-4 // for runs in another type, whose layouts add up in other orders
-	byteVocab       = 256  // of the byte tokenizer; synthetic tokens are drawn from the same
+	packingWindow   = 1024
+	indexedSplit    = "969,30,1" // Megatron's
+	tolerance64     = 1e-9       // for close, and for runs in fp64
+	tolerance32     = 1e-4       // for runs in another type, whose layouts add up in other orders
+	byteVocab       = 256        // of the byte tokenizer; synthetic tokens are drawn from the same
 )
 
 // Defaults is a scenario in which every key with a constant default has it; what follows from other keys, and what is
@@ -100,7 +102,10 @@ func (m *Model) derive(given func(key string) bool) {
 func (s *Scenario) deriveDataset(given func(key string) bool) {
 	d := &s.Dataset
 	text := d.Kind == "text" || d.Kind == "jsonl"
-	if s.Model.PaddedVocabSize == 0 && d.Kind != "" && d.Kind != "reference" && !d.explicitTokens() {
+	if d.Kind == "indexed" && d.Split == "" && !given("dataset.split") {
+		d.Split = indexedSplit
+	}
+	if s.Model.PaddedVocabSize == 0 && d.Kind != "" && d.Kind != "reference" && s.vocabularyNeeds() == "" {
 		s.Model.PaddedVocabSize = byteVocab
 	}
 	if d.Kind == "rows" && d.SeqLength == 0 {
@@ -108,10 +113,10 @@ func (s *Scenario) deriveDataset(given func(key string) bool) {
 			d.SeqLength = max(d.SeqLength, d.Rows[i].length())
 		}
 	}
-	if text && s.Train.EvalInterval > 0 && !given("dataset.validation_share") {
+	if text && s.Train.EvalInterval > 0 && d.Split == "" && !given("dataset.validation_share") {
 		d.ValidationShare = validationShare
 	}
-	if text && !given("dataset.shuffle") {
+	if (text || d.Kind == "indexed") && !given("dataset.shuffle") {
 		d.Shuffle = true
 	}
 	if d.Kind == "jsonl" && d.PadTo == "" {
@@ -119,6 +124,12 @@ func (s *Scenario) deriveDataset(given func(key string) bool) {
 	}
 	if d.Packed && d.PadToMultiple == 0 && !given("dataset.pad_to_multiple") {
 		d.PadToMultiple = 1
+	}
+	if d.Kind == "jsonl" && d.Packed && d.PackingAlgorithm == "" {
+		d.PackingAlgorithm = "next_fit"
+	}
+	if d.PackingAlgorithm == "best_fit" && d.PackingWindow == 0 {
+		d.PackingWindow = packingWindow
 	}
 	if d.LossMask == "" && d.Kind != "" && d.Kind != "reference" {
 		d.LossMask = "present"
@@ -132,7 +143,7 @@ func (d *Dataset) defaultPaddingMask() string {
 	switch {
 	case d.Kind == "rows", d.Kind == "jsonl", d.Kind == "synthetic" && (d.MinValid > 0 || d.Packed):
 		return "present"
-	case d.Kind == "text", d.Kind == "synthetic":
+	case d.Kind == "text", d.Kind == "indexed", d.Kind == "synthetic":
 		return "absent"
 	}
 	return ""
@@ -146,6 +157,20 @@ func (s *Scenario) deriveSizes() {
 	if s.Train.GlobalBatchSize == 0 {
 		s.Train.GlobalBatchSize = product(s.Train.MicroBatchSize, s.DataParallel())
 	}
+}
+
+// vocabularyNeeds says what in the file needs to be told how large the vocabulary is; empty if nothing does.
+func (s *Scenario) vocabularyNeeds() string {
+	d := &s.Dataset
+	switch {
+	case d.explicitTokens():
+		return "explicit tokens or labels"
+	case d.Kind == "indexed":
+		return "dataset kind indexed"
+	case (d.Kind == "text" || d.Kind == "jsonl") && s.Tokenizer.Kind != "" && s.Tokenizer.Kind != "byte":
+		return "tokenizer kind " + s.Tokenizer.Kind
+	}
+	return ""
 }
 
 // explicitTokens reports whether any row gives its tokens: then the file must say how large the vocabulary is.

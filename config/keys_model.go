@@ -11,7 +11,7 @@ var modelKeys = []spec{
 		doc: "Channels of one head; even, since RoPE turns pairs."},
 	{key: "model.ffn_hidden_size", from: []string{"model.hidden_size"}, def: "= 4 · hidden_size", in: between(1, MaxFFN), null: true,
 		doc: "Width of a dense feed-forward layer, gated or not."},
-	{key: "model.padded_vocab_size", def: "= 256, of the case for reference, required for rows with tokens or labels", in: between(2, MaxVocab),
+	{key: "model.padded_vocab_size", def: "= 256, of the case for reference, required for rows with tokens or labels, indexed and tokenizers other than byte", in: between(2, MaxVocab),
 		doc: "Rows of the embedding table; used as it is."},
 	{key: "model.layernorm_epsilon", def: "1e-5", in: above(0), doc: "Added to the mean square in every RMSNorm."},
 	{key: "model.position_embedding_type", def: "rope", legal: []string{"rope", "none", "learned_absolute", "mrope", "yarn"},

@@ -36,47 +36,6 @@ var trainKeys = []spec{
 		doc: "WSD: shape of the final decay."},
 }
 
-// dataKeys are the keys of dataset and tokenizer.
-var dataKeys = []spec{
-	{key: "dataset.kind", def: required, legal: []string{"rows", "synthetic", "text", "jsonl", "indexed", "reference"}, doc: "Where rows come from."},
-	{key: "dataset.seq_length", from: []string{"dataset.rows"}, def: "= longest row for rows, of the case for reference, else required", in: between(1, MaxSeqLength),
-		doc: "Tokens per row."},
-	{key: "dataset.paths", doc: "text, jsonl: files in the order they are read; .gz is unpacked. Relative to the scenario's folder."},
-	{key: "dataset.path", doc: "reference: the case's JSON file. Relative to the scenario's folder."},
-	{key: "dataset.rows", null: true, doc: "rows: the rows, used in order and from the start again."},
-	{key: "dataset.rows.*.valid", in: between(0, MaxSeqLength), null: true, doc: "Length of a row of synthetic tokens."},
-	{key: "dataset.rows.*.tokens", doc: "Tokens of the row."},
-	{key: "dataset.rows.*.labels", doc: "Label of each token; -100 counts in no loss. Default: the next token."},
-	{key: "dataset.rows.*.loss_mask", doc: "0 or 1 per label: whether it counts in the loss."},
-	{key: "dataset.rows.*.padding_mask", doc: "0 or 1 per token: 1 is padding."},
-	{key: "dataset.rows.*.answer", null: true, doc: "Label positions [from, to) that count in the loss, instead of a loss_mask."},
-	{key: "dataset.rows.*.documents", doc: "Lengths of the documents packed into the row, 0 for an empty one; what is behind the last is one more. Without tokens they are synthetic."},
-	{key: "dataset.rows.*.documents_padded", doc: "Lengths of the documents' places; what exceeds documents is padding. Default: documents."},
-	{key: "dataset.rows.*.cu_seqlens", doc: "Megatron's cu_seqlens, instead of documents: 0 and where each document ends, without padding."},
-	{key: "dataset.rows.*.cu_seqlens_padded", doc: "Megatron's cu_seqlens_padded, instead of documents_padded: 0 and where each place ends."},
-	{key: "dataset.rows.*.position_ids", doc: "Megatron's position_ids: rolled by MTP and for learned positions; RoPE takes the place in the document. Default: from 0 in each document."},
-	{key: "dataset.validation_share", def: "= 0.1 for text and jsonl when eval_interval > 0, else 0", in: share(),
-		doc: "text, jsonl: share of the text or documents kept for validation, from the end."},
-	{key: "dataset.pad_to", def: "= seq_length for jsonl", legal: []string{"seq_length", "longest"},
-		doc: "jsonl: rows are padded to seq_length or to the longest of the microbatch."},
-	{key: "dataset.pad_token", def: "0", in: between(0, MaxVocab-1), doc: "rows, synthetic, jsonl: token at padding."},
-	{key: "dataset.answer_only_loss", def: "false", doc: "jsonl: only the labels of answers count in the loss."},
-	{key: "dataset.padding_mask", def: "= present for rows, jsonl and synthetic with min_valid or packed, absent for text and synthetic, of the case for reference",
-		legal: []string{"present", "absent"}, doc: "Whether batches carry a padding mask."},
-	{key: "dataset.loss_mask", def: "= present, of the case for reference", legal: []string{"present", "absent"},
-		doc: "Whether batches carry a loss mask; absent: every label counts."},
-	{key: "dataset.shuffle", def: "= true for text and jsonl", doc: "text, jsonl: the order of samples is drawn from seed and epoch."},
-	{key: "dataset.min_valid", def: "0", in: between(0, MaxSeqLength),
-		doc: "synthetic: rows are valid up to a length drawn from [min_valid, seq_length]; 0: all full. Packed: the shortest document."},
-	{key: "dataset.packed", def: "false", doc: "synthetic, jsonl: documents are packed into rows of seq_length, next fit in sample order; their boundaries are kept."},
-	{key: "dataset.pad_to_multiple", from: []string{"dataset.seq_length"}, def: "= 1 with packed", in: between(1, MaxSeqLength),
-		doc: "packed: the length of each document's place is a multiple of this (Megatron-Bridge's pad_seq_to_mult)."},
-	{key: "dataset.embeddings", legal: []string{"precomputed"}, null: true,
-		doc: "rows, synthetic: precomputed replaces the embedding table's vectors by seeded ones (Megatron's decoder_input)."},
-
-	{key: "tokenizer.kind", def: "byte", legal: []string{"byte"}, doc: "Turns text into tokens; byte: one token per byte."},
-}
-
 // runKeys are the keys outside sections and those of rng, dist, transport, recovery, logger, checkpoint and variants.
 var runKeys = []spec{
 	{key: "name", def: "= the file's name", doc: "Names the run in reports and folders."},

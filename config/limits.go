@@ -33,6 +33,8 @@ const (
 	MaxVocab = 1 << 20
 	// MaxSeqLength: attention without a GPU grows with its square; 131072 tokens already take hours a layer.
 	MaxSeqLength = 1 << 17
+	// MaxPackingWindow bounds a window of best fit: the time for a document grows with it.
+	MaxPackingWindow = 1 << 14
 	// MaxWorld: ranks are 16 bits in the message header, and one rank is one core at least.
 	MaxWorld = 4096
 	// MaxMicroBatch and MaxGlobalBatch bound rows; microbatch indices are 16 bits in the message header.

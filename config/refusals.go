@@ -41,7 +41,6 @@ var refusals = []refusal{
 	{key: "model.moe_enable_deepep", now: "moe_token_dispatcher_type flex, which sends a row once to each rank"},
 	{key: "optimizer.optimizer", values: is("sgd", "lion", "muon", "dist_muon")},
 	{key: "train.dtype", values: is("bf16", "fp16")},
-	{key: "dataset.kind", values: is("indexed")},
 }
 
 const (

@@ -11,8 +11,10 @@ import (
 var kindKeys = map[string][]string{
 	"rows":      {"seq_length", "rows", "embeddings", "pad_token", "padding_mask", "loss_mask"},
 	"synthetic": {"seq_length", "min_valid", "packed", "pad_to_multiple", "embeddings", "pad_token", "padding_mask", "loss_mask"},
-	"text":      {"seq_length", "paths", "validation_share", "shuffle", "padding_mask", "loss_mask"},
-	"jsonl": {"seq_length", "paths", "validation_share", "shuffle", "packed", "pad_to_multiple", "pad_to", "pad_token", "answer_only_loss",
+	"text":      {"seq_length", "paths", "validation_share", "split", "shuffle", "padding_mask", "loss_mask"},
+	"indexed":   {"seq_length", "path", "split", "shuffle", "padding_mask", "loss_mask"},
+	"jsonl": {"seq_length", "paths", "validation_share", "split", "shuffle", "packed", "pad_to_multiple", "packing_algorithm", "packing_window", "pad_to",
+		"pad_token", "answer_only_loss",
 		"padding_mask", "loss_mask"},
 	"reference": {"seq_length", "path"},
 }
@@ -29,7 +31,7 @@ func (c *checker) dataset() {
 	c.kind()
 	if d.Kind != "reference" {
 		if m.PaddedVocabSize == 0 {
-			c.fail("model.padded_vocab_size", fmt.Sprintf("required with explicit tokens or labels; expected a whole number from 2 to %d, above all of them", MaxVocab))
+			c.fail("model.padded_vocab_size", fmt.Sprintf("required with %s; expected a whole number from 2 to %d, above all of them", c.s.vocabularyNeeds(), MaxVocab))
 		}
 		if d.SeqLength == 0 {
 			c.fail("dataset.seq_length", fmt.Sprintf("required with dataset kind %s; expected a whole number from 1 to %d", d.Kind, MaxSeqLength), "dataset.rows")
@@ -48,7 +50,9 @@ func (c *checker) dataset() {
 	if d.AnswerOnlyLoss && d.LossMask == "absent" {
 		c.fail("dataset.answer_only_loss", "is a loss mask, and loss_mask: absent has none; remove one of the two")
 	}
-	if (d.Kind == "text" || d.Kind == "jsonl") && c.s.Train.EvalInterval > 0 && d.ValidationShare == 0 {
+	c.split()
+	c.tokenizer()
+	if (d.Kind == "text" || d.Kind == "jsonl") && c.s.Train.EvalInterval > 0 && d.ValidationShare == 0 && d.Split == "" {
 		c.fail("dataset.validation_share", "0 leaves nothing for the evaluations of train.eval_interval; expected a number above 0, or eval_interval: 0", "train.eval_interval")
 	}
 	if d.Kind == "rows" {
@@ -64,14 +68,15 @@ func (c *checker) kind() {
 	set := map[string]bool{
 		"paths": d.Paths != nil, "path": d.Path != "", "rows": d.Rows != nil, "validation_share": d.ValidationShare != 0, "pad_to": d.PadTo != "",
 		"pad_token": d.PadToken != 0, "answer_only_loss": d.AnswerOnlyLoss, "padding_mask": d.PaddingMask != "", "loss_mask": d.LossMask != "",
-		"shuffle": d.Shuffle, "min_valid": d.MinValid != 0, "packed": d.Packed, "pad_to_multiple": d.PadToMultiple != 0, "embeddings": d.Embeddings != "",
+		"shuffle": d.Shuffle, "split": d.Split != "", "min_valid": d.MinValid != 0, "packed": d.Packed, "pad_to_multiple": d.PadToMultiple != 0, "embeddings": d.Embeddings != "",
+		"packing_algorithm": d.PackingAlgorithm != "", "packing_window": d.PackingWindow != 0,
 	}
 	for _, key := range sectionKeys("dataset") {
 		if set[key] && !slices.Contains(kindKeys[d.Kind], key) {
 			c.fail("dataset."+key, fmt.Sprintf("is not a key of kind %s, which has %s", d.Kind, strings.Join(kindKeys[d.Kind], ", ")))
 		}
 	}
-	needs := map[string]string{"rows": "rows", "text": "paths", "jsonl": "paths", "reference": "path"}[d.Kind]
+	needs := map[string]string{"rows": "rows", "text": "paths", "jsonl": "paths", "indexed": "path", "reference": "path"}[d.Kind]
 	if needs != "" && !set[needs] {
 		c.fail("dataset."+needs, "required with dataset kind "+d.Kind+"; expected "+article(typeName(reflect.TypeOf(lookup(c.s, "dataset."+needs)))))
 	}
@@ -82,10 +87,58 @@ func (c *checker) kind() {
 	}
 }
 
+// tokenizer holds the rules of the tokenizer section.
+func (c *checker) tokenizer() {
+	t := &c.s.Tokenizer
+	if !c.ok("tokenizer.kind") {
+		return
+	}
+	for _, k := range []struct {
+		key          string
+		given        bool
+		needs, takes []string
+		expected     string
+	}{
+		{"tokenizer_model", t.Model != "", []string{"huggingface", "tiktoken"}, []string{"huggingface", "tiktoken"}, "the path of a file"},
+		{"tiktoken_pattern", t.TiktokenPattern != "", []string{"tiktoken"}, []string{"tiktoken"}, "one of " + strings.Join(tiktokenPatterns, ", ")},
+		{"tiktoken_special_tokens", t.TiktokenSpecialTokens != nil, nil, []string{"tiktoken"}, ""},
+	} {
+		switch {
+		case k.given && !slices.Contains(k.takes, t.Kind):
+			c.fail("tokenizer."+k.key, "is a key of kind "+strings.Join(k.takes, " and ")+", found kind "+t.Kind, "tokenizer.kind")
+		case !k.given && slices.Contains(k.needs, t.Kind):
+			c.fail("tokenizer."+k.key, "required with tokenizer kind "+t.Kind+"; expected "+k.expected)
+		}
+	}
+}
+
+// split holds the rules of dataset.split.
+func (c *checker) split() {
+	d := &c.s.Dataset
+	if d.Split == "" || !c.ok("dataset.split") {
+		return
+	}
+	shares, ok := ParseSplit(d.Split)
+	switch {
+	case !ok:
+		c.fail("dataset.split", fmt.Sprintf("found %q, expected up to three weights for training, validation and test, the first above 0, as in 969,30,1", d.Split))
+	case d.ValidationShare != 0:
+		c.fail("dataset.validation_share", "is given beside split, which says the same thing; remove one of the two", "dataset.split")
+	case c.s.Train.EvalInterval > 0 && shares[1] == 0:
+		c.fail("dataset.split", "leaves nothing for the evaluations of train.eval_interval; expected a second weight above 0, or eval_interval: 0", "train.eval_interval")
+	}
+}
+
 // packing holds the rules of packed rows that are not written out.
 func (c *checker) packing() {
 	d := &c.s.Dataset
 	const length, multiple, valid = "dataset.seq_length", "dataset.pad_to_multiple", "dataset.min_valid"
+	if d.Kind == "jsonl" && d.PackingAlgorithm != "" && !d.Packed {
+		c.fail("dataset.packing_algorithm", "is given without packed: true; set dataset.packed: true or remove it", "dataset.packed")
+	}
+	if d.Kind == "jsonl" && d.PackingWindow != 0 && d.PackingAlgorithm != "best_fit" {
+		c.fail("dataset.packing_window", "is given without packing_algorithm: best_fit; set that or remove it", "dataset.packing_algorithm")
+	}
 	switch n := d.PadToMultiple; {
 	case n == 0 || d.Kind != "synthetic" && d.Kind != "jsonl":
 	case !d.Packed:

@@ -140,28 +140,33 @@ type Scheduler struct {
 
 // Dataset names the data. Which keys are legal depends on kind.
 type Dataset struct {
-	Kind      string   `yaml:"kind"` // rows | synthetic | text | jsonl | reference
+	Kind      string   `yaml:"kind"` // rows | synthetic | text | jsonl | indexed | reference
 	SeqLength int      `yaml:"seq_length"`
 	Paths     []string `yaml:"paths"` // text, jsonl: files, read in order; .gz is unpacked
-	Path      string   `yaml:"path"`  // reference: CASE.json
+	Path      string   `yaml:"path"`  // reference: CASE.json; indexed: PREFIX of PREFIX.bin and PREFIX.idx
 	Rows      []Row    `yaml:"rows"`
 	// ValidationShare is the share of a text, or of the documents of a jsonl file, kept for validation, taken from its end.
 	ValidationShare float64 `yaml:"validation_share"`
-	PadTo           string  `yaml:"pad_to"` // jsonl: seq_length (default) | longest (of the microbatch)
-	PadToken        int     `yaml:"pad_token"`
-	AnswerOnlyLoss  bool    `yaml:"answer_only_loss"` // jsonl with prompt+completion or messages
+	// Split (text, jsonl, indexed) are weights of training, validation and test, as ParseSplit reads them.
+	Split          string `yaml:"split"`
+	PadTo          string `yaml:"pad_to"` // jsonl: seq_length (default) | longest (of the microbatch)
+	PadToken       int    `yaml:"pad_token"`
+	AnswerOnlyLoss bool   `yaml:"answer_only_loss"` // jsonl with prompt+completion or messages
 	// PaddingMask says whether batches carry a padding mask: present | absent. A property of configuration, never of
 	// content. Default: present for rows, synthetic with padding and jsonl; absent for text.
 	PaddingMask string `yaml:"padding_mask"`
 	// LossMask: present | absent (all ones for the LM loss too).
 	LossMask string `yaml:"loss_mask"`
-	Shuffle  bool   `yaml:"shuffle"` // text, jsonl: sample order is f(seed, epoch); default true
+	Shuffle  bool   `yaml:"shuffle"` // text, jsonl, indexed: sample order is f(seed, epoch); default true
 	// MinValid (synthetic): rows are valid up to a length drawn from [min_valid, seq_length]; 0: all full.
 	MinValid int `yaml:"min_valid"`
 	// Packed (synthetic, jsonl): a row holds several documents behind each other, and nothing crosses from one to the next.
 	Packed bool `yaml:"packed"`
 	// PadToMultiple (packed): every document's place has a length that is a multiple of this.
 	PadToMultiple int `yaml:"pad_to_multiple"`
+	// PackingAlgorithm (packed jsonl): next_fit | best_fit, the latter over PackingWindow documents at a time.
+	PackingAlgorithm string `yaml:"packing_algorithm"`
+	PackingWindow    int    `yaml:"packing_window"`
 	// Embeddings (rows, synthetic): precomputed, seeded vectors in place of the embedding table's; empty: tokens are looked up.
 	Embeddings string `yaml:"embeddings"`
 }
@@ -186,7 +191,12 @@ type Row struct {
 
 // Tokenizer turns text into tokens.
 type Tokenizer struct {
-	Kind string `yaml:"kind"` // byte
+	Kind string `yaml:"kind"` // byte | huggingface | tiktoken
+	// Model is a file: huggingface: tokenizer.json; tiktoken: ranks, a token in base64 and its id a line.
+	Model string `yaml:"tokenizer_model"`
+	// TiktokenPattern names how a text is split before merging; TiktokenSpecialTokens are NAME or NAME=ID.
+	TiktokenPattern       string   `yaml:"tiktoken_pattern"`
+	TiktokenSpecialTokens []string `yaml:"tiktoken_special_tokens"`
 }
 
 // RNG seeds every random choice.

@@ -1,8 +1,8 @@
 // Package data turns the dataset section of a scenario into microbatches.
 //
-// A source is a pure function of (seed, step, microbatch): every file is read when the data is opened, no call
+// A source is a pure function of (seed, step, microbatch): files are read or mapped when the data is opened, no call
 // depends on an earlier one, and no layout, rank or restart enters. Any rank may ask for any microbatch, at any time
-// and from several goroutines.
+// and from several goroutines. The rows of a run are numbered: a Cursor is how many have been used.
 //
 // Conventions. A row of length n has n input tokens x[0..n) and n labels, y[i] = x[i+1], where y[n-1]
 // is the token after the last input: n+1 tokens make a row of n. Positions ≥ n are padding by their position, never
@@ -17,7 +17,6 @@
 package data
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 
@@ -39,6 +38,7 @@ type Source interface {
 type Data struct {
 	Train      Source
 	Validation Source    // nil: none
+	Test       Source    // what dataset.split keeps for a test, and no run reads; nil: none
 	VocabSize  int       // every id of the data is below it
 	Tokenizer  Tokenizer // nil when the data is not text
 	Summary    string    // files, tokens, rows and splits in one line
@@ -62,17 +62,6 @@ type geometry struct {
 	seed              uint64
 }
 
-// Microbatches is M.
-func (g geometry) Microbatches() int { return g.m }
-
-// sample is the index of a row among all rows of the run. Indices outside the run are a programmer error.
-func (g geometry) sample(step, mb, row int) int {
-	if step < 0 || mb < 0 || mb >= g.m {
-		panic(fmt.Sprintf("data: step %d microbatch %d: steps start at 0 and a step has %d microbatches", step, mb, g.m))
-	}
-	return (step*g.m+mb)*g.b + row
-}
-
 // Open reads the data of a scenario whose values have been validated. What is wrong with a file is an *Error.
 func Open(s *config.Scenario) (*Data, error) {
 	g, err := geometryOf(s)
@@ -88,10 +77,12 @@ func Open(s *config.Scenario) (*Data, error) {
 		return openText(g, s)
 	case "jsonl":
 		return openJSONL(g, s)
+	case "indexed":
+		return openIndexed(g, s)
 	case "reference":
 		return openReference(g, s)
 	}
-	return nil, problem("dataset.kind", 0, "found %q, expected rows, synthetic, text, jsonl or reference", s.Dataset.Kind)
+	return nil, problem("dataset.kind", 0, "found %q, expected rows, synthetic, text, jsonl, indexed or reference", s.Dataset.Kind)
 }
 
 func geometryOf(s *config.Scenario) (geometry, error) {
@@ -110,7 +101,7 @@ func geometryOf(s *config.Scenario) (geometry, error) {
 	g.packed = d.Packed || d.Kind == "rows" && slices.ContainsFunc(d.Rows, func(r config.Row) bool { return r.Packed() })
 	padded := d.Kind == "rows" || d.Kind == "jsonl" || d.Kind == "synthetic" && (d.MinValid > 0 || d.Packed)
 	g.padMask = present(d.PaddingMask, padded)
-	g.lossMask = present(d.LossMask, d.Kind != "text")
+	g.lossMask = present(d.LossMask, d.Kind != "text" && d.Kind != "indexed")
 	if d.Kind == "reference" { // its sizes come from the case
 		return g, nil
 	}

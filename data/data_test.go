@@ -139,8 +139,8 @@ func TestOwnedCutsTheStep(t *testing.T) {
 }
 
 func TestOpenRefusals(t *testing.T) {
-	s := scenario("indexed", 1, 1, 8, 16)
-	require.Equal(t, `dataset.kind: found "indexed", expected rows, synthetic, text, jsonl or reference`, refused(t, s))
+	s := scenario("parquet", 1, 1, 8, 16)
+	require.Equal(t, `dataset.kind: found "parquet", expected rows, synthetic, text, jsonl, indexed or reference`, refused(t, s))
 	s = scenario("synthetic", 2, 1, 8, 16)
 	s.Train.GlobalBatchSize = 3
 	require.Contains(t, refused(t, s), "train: found micro_batch_size 2 and global_batch_size 3, expected a positive size and a multiple of it")

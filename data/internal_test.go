@@ -72,23 +72,26 @@ func TestStream(t *testing.T) {
 
 // TestPlanIsBounded: a run that needs more than the limit meets the first rows again.
 func TestPlanIsBounded(t *testing.T) {
-	r := planner{order: order{n: 10, seed: 3, name: "x", shuffle: true}, s: 8, need: 1000, limit: 35,
+	r := planner{order: order{n: 10, seed: 3, name: "x", shuffle: true}, s: 8, limit: 35,
 		places: func(doc int) int { return 1 + doc%7 }, tokens: func(doc int) int { return 1 + doc%7 }}
-	p := r.plan()
+	p := r.plan(1000)
 	require.Equal(t, 3, p.epochs, "whole epochs below the limit")
 	require.Equal(t, []int{30, 8 * p.rows, len(p.starts) - 1}, []int{p.docs, p.positions, p.rows})
 	for g := range p.rows {
-		from, to := p.row(g)
-		again, end := p.row(g + 2*p.rows)
-		require.Equal(t, []int{from, to}, []int{again, end})
-		require.Equal(t, from/10, (to-1)/10, "no row of two epochs")
+		row := p.row(g)
+		require.Equal(t, row, p.row(g+2*p.rows))
+		require.Equal(t, row[0]/10, row[len(row)-1]/10, "no row of two epochs")
 	}
 	r.limit = 3
-	require.Equal(t, 1, r.plan().epochs, "one epoch however many documents")
-	r.limit, r.need = 35, 1
-	require.Equal(t, p.starts[:5], r.plan().starts[:5])
-	r.order.shuffle, r.need = false, 1000
-	require.Equal(t, 1, r.plan().epochs)
+	require.Equal(t, 1, r.plan(1000).epochs, "one epoch however many documents")
+	r.limit = 35
+	short := r.plan(1)
+	require.Equal(t, 1, short.epochs)
+	for g := range 40 {
+		require.Equal(t, p.row(g), short.row(g), "what was not planned at the start is planned when it is asked for")
+	}
+	r.order.shuffle = false
+	require.Equal(t, 1, r.plan(1000).epochs)
 }
 
 func TestNormal(t *testing.T) {

@@ -17,13 +17,14 @@ type documents struct {
 	docs       []document
 	order      order
 	answerOnly bool
-	longest    bool // pad to the longest row of the microbatch, else to seq_length
-	multiple   int  // of which a padded length is: the tensor-parallel size under sequence parallelism, else 1
-	placed     int  // packed: of which a place's length is
-	plan       plan // packed: the rows
+	longest    bool  // pad to the longest row of the microbatch, else to seq_length
+	multiple   int   // of which a padded length is: the tensor-parallel size under sequence parallelism, else 1
+	placed     int   // packed: of which a place's length is
+	window     int   // packed: best fit over so many documents; 0: next fit
+	plan       *plan // packed: the rows
 }
 
-// openJSONL reads the files one after the other. The last validation_share of the documents is for validation.
+// openJSONL reads the files one after the other.
 func openJSONL(g geometry, s *config.Scenario) (*Data, error) {
 	tok, err := tokenizerOf(g, s)
 	if err != nil {
@@ -50,54 +51,61 @@ func openJSONL(g geometry, s *config.Scenario) (*Data, error) {
 	return splitDocuments(g, s, r)
 }
 
-// splitDocuments makes the two sources.
+// splitDocuments makes the sources.
 func splitDocuments(g geometry, s *config.Scenario, r *jsonlReader) (*Data, error) {
 	d, n := s.Dataset, len(r.docs)
-	cut := n - int(d.ValidationShare*float64(n))
-	if cut == 0 || d.ValidationShare > 0 && cut == n {
-		return nil, problem("dataset.paths", 0, "found %s with validation_share %g, expected at least one for training "+
-			"and one for validation", count(n, "document"), d.ValidationShare)
+	at := cutsOf(d, n)
+	if at[1] == 0 || wantsValidation(d) && at[1] == at[2] {
+		return nil, problem("dataset.paths", 0, "found %s with %s, expected at least one for training and one for validation",
+			count(n, "document"), splitWords(d))
 	}
 	src := documents{geometry: g, answerOnly: d.AnswerOnlyLoss, longest: d.PadTo == "longest", multiple: 1, placed: max(d.PadToMultiple, 1)}
 	if s.Model.SequenceParallel {
 		src.multiple = max(s.Model.TensorParallel, 1)
 	}
-	train, val := src, src
-	train.docs, train.order = r.docs[:cut], order{n: cut, seed: g.seed, name: "jsonl train", shuffle: d.Shuffle}
-	val.docs, val.order = r.docs[cut:], order{n: n - cut}
-	out := &Data{Train: &train, VocabSize: r.tok.VocabSize(), Tokenizer: r.tok, Summary: fmt.Sprintf(
-		"jsonl: %s, %s, %s, %d for training, %d for validation, %d cut to %d tokens", count(len(d.Paths), "file"),
-		count(n, "document"), count(r.tokens, "token"), cut, n-cut, r.cuts, r.keep)}
+	if d.PackingAlgorithm == "best_fit" {
+		src.window = d.PackingWindow
+	}
+	part := func(i, rows int, o order) sampler {
+		if at[i] == at[i+1] {
+			return nil
+		}
+		out := src
+		out.docs, out.order = r.docs[at[i]:at[i+1]], o
+		out.order.n = len(out.docs)
+		if g.packed {
+			out.pack(rows)
+		}
+		return &out
+	}
+	train := part(0, s.Train.TrainIters*s.Train.GlobalBatchSize, order{seed: g.seed, name: "jsonl train", shuffle: d.Shuffle})
+	out := g.opened(train, part(1, 0, order{}), part(2, 0, order{}))
+	out.VocabSize, out.Tokenizer = r.tok.VocabSize(), r.tok
+	out.Summary = fmt.Sprintf("jsonl: %s, %s, %s, %s, %d cut to %d tokens", count(len(d.Paths), "file"),
+		count(n, "document"), count(r.tokens, "token"), at, r.cuts, r.keep)
 	if d.AnswerOnlyLoss {
 		out.Summary += fmt.Sprintf(", %d without an answer (%d by cutting)", r.answerless, r.answersCut)
 	}
 	if g.packed {
-		train.pack(s.Train.TrainIters * s.Train.GlobalBatchSize)
-		out.Summary += ", " + train.plan.String()
-	}
-	if cut < n {
-		out.Validation = &val
-		if g.packed {
-			val.pack(0)
-		}
+		out.Summary += ", " + train.(*documents).plan.String()
 	}
 	return out, nil
 }
 
-// pack plans rows for a run that uses that many.
+// pack plans rows; a run that uses more plans them when it gets there.
 func (d *documents) pack(rows int) {
 	tokens := func(doc int) int { return len(d.docs[doc].tokens) - 1 }
 	places := func(doc int) int { return rounded(tokens(doc), d.placed) }
-	d.plan = planner{order: d.order, s: d.s, need: rows, limit: plannedMax, places: places, tokens: tokens}.plan()
+	d.plan = planner{order: d.order, s: d.s, limit: plannedMax, window: d.window, places: places, tokens: tokens}.plan(rows)
 }
 
-// Microbatch is B documents [B, S], the next ones of the epoch's order, or the next B rows of the plan; S is
+// batch is B documents [B, S], the next ones of the epoch's order, or the next B rows of the plan; S is
 // seq_length, or with pad_to: longest the longest of the B, rounded up to a multiple that sequence parallelism can cut.
-func (d *documents) Microbatch(step, mb int) *nn.Microbatch {
+func (d *documents) batch(first int) *nn.Microbatch {
 	rows := make([]sequence, d.b)
 	longest := 0
 	for i := range rows {
-		rows[i] = d.row(d.sample(step, mb, i))
+		rows[i] = d.row(first + i)
 		longest = max(longest, len(rows[i].ids))
 	}
 	s := d.s
@@ -112,9 +120,8 @@ func (d *documents) row(g int) sequence {
 	if !d.packed {
 		return d.docs[d.order.at(g)].sequence(d.answerOnly)
 	}
-	from, to := d.plan.row(g)
-	docs := make([]placed, 0, to-from)
-	for i := from; i < to; i++ {
+	var docs []placed
+	for _, i := range d.plan.row(g) {
 		q := d.docs[d.order.at(i)].sequence(d.answerOnly)
 		docs = append(docs, placed{q, rounded(len(q.ids), d.placed)})
 	}

@@ -64,6 +64,9 @@ func everyKind(t *testing.T) map[string]*config.Scenario {
 		d := &kinds["packed "+kind].Dataset
 		d.Packed, d.PadToMultiple = true, 2
 	}
+	best := plainKinds(t)["jsonl"]
+	best.Dataset.Packed, best.Dataset.PackingAlgorithm, best.Dataset.PackingWindow = true, "best_fit", 3
+	kinds["best fit jsonl"] = best
 	for _, kind := range []string{"rows", "synthetic"} {
 		s := plainKinds(t)[kind]
 		s.Dataset.Embeddings, s.Model.HiddenSize = "precomputed", 4
@@ -89,5 +92,7 @@ func plainKinds(t *testing.T) map[string]*config.Scenario {
 	jsonl := scenario("jsonl", 2, 2, 8, 256)
 	jsonl.Dataset.Paths = []string{write(t, "a.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"world!\"}\n{\"text\":\"some longer text\"}\n{\"text\":\"the end\"}\n")}
 	jsonl.Dataset.ValidationShare = 0.25
-	return map[string]*config.Scenario{"rows": rows, "synthetic": synth, "text": text, "jsonl": jsonl, "reference": referenceScenario(t, "moe-mtp")}
+	idx := indexedScenario(corpusAt(t, t.TempDir(), 5, 9, 1, 0, 12, 7, 30), 2, 2, 8)
+	idx.Dataset.Split = "6,1"
+	return map[string]*config.Scenario{"indexed": idx, "rows": rows, "synthetic": synth, "text": text, "jsonl": jsonl, "reference": referenceScenario(t, "moe-mtp")}
 }

@@ -44,9 +44,10 @@ func openReference(g geometry, s *config.Scenario) (*Data, error) {
 		}
 		d.steps = append(d.steps, row)
 	}
-	return &Data{Train: d, VocabSize: g.v, Summary: fmt.Sprintf(
-		"reference: case %s, %s of %s of %s of %d, vocabulary of %d", c.Name, count(len(c.Steps), "step"),
-		count(g.m, "microbatch"), count(b, "row"), length, g.v) + extras(d.steps[0][0])}, nil
+	out := g.opened(d, nil, nil)
+	out.Summary = fmt.Sprintf("reference: case %s, %s of %s of %s of %d, vocabulary of %d", c.Name, count(len(c.Steps), "step"),
+		count(g.m, "microbatch"), count(b, "row"), length, g.v) + extras(d.steps[0][0])
+	return out, nil
 }
 
 // extras says what else the microbatches of a case carry.
@@ -99,10 +100,10 @@ func withMasks(m *nn.Microbatch, d config.Dataset) *nn.Microbatch {
 	return m
 }
 
-// Microbatch is a copy of the case's microbatch.
-func (d *reference) Microbatch(step, mb int) *nn.Microbatch {
-	d.sample(step, mb, 0) // checks the indices
-	m := *d.steps[step%len(d.steps)][mb]
+// batch is a copy of the case's microbatch that starts with a row.
+func (d *reference) batch(first int) *nn.Microbatch {
+	at := first / d.b
+	m := *d.steps[at/d.m%len(d.steps)][at%d.m]
 	m.IDs, m.Labels, m.Positions = slices.Clone(m.IDs), slices.Clone(m.Labels), slices.Clone(m.Positions)
 	m.Docs, m.Embeddings = slices.Clone(m.Docs), slices.Clone(m.Embeddings)
 	for b := range m.Docs {

@@ -40,13 +40,14 @@ func openRows(g geometry, rows []config.Row) (*Data, error) {
 	if g.packed {
 		in = fmt.Sprintf("%s in %s, %s", count(f.tokens, "token"), count(f.docs, "document"), f.share())
 	}
-	return &Data{Train: d, VocabSize: g.v, Summary: fmt.Sprintf(
-		"rows: %s of %d, %s, vocabulary of %d", count(len(rows), "row"), g.s, in, g.v) + g.embedded()}, nil
+	out := g.opened(d, nil, nil)
+	out.Summary = fmt.Sprintf("rows: %s of %d, %s, vocabulary of %d", count(len(rows), "row"), g.s, in, g.v) + g.embedded()
+	return out, nil
 }
 
-// Microbatch is B rows in order [B, S].
-func (d *explicit) Microbatch(step, mb int) *nn.Microbatch {
-	rows, first := make([]sequence, d.b), d.sample(step, mb, 0)
+// batch is B rows in order [B, S].
+func (d *explicit) batch(first int) *nn.Microbatch {
+	rows := make([]sequence, d.b)
 	for i := range rows {
 		rows[i] = d.rows[(first+i)%len(d.rows)]
 	}

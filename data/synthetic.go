@@ -30,8 +30,9 @@ func openSynthetic(g geometry, ds config.Dataset) *Data {
 	case train.minValid > 0:
 		length = fmt.Sprintf("rows of %d to %d in %d", train.minValid, g.s, g.s)
 	}
-	return &Data{Train: train, Validation: &validation, VocabSize: g.v, Summary: fmt.Sprintf(
-		"synthetic: %s, %d symbols of a vocabulary of %d, seed %d", length, train.chain.k, g.v, g.seed) + g.embedded()}
+	out := g.opened(train, &validation, nil)
+	out.Summary = fmt.Sprintf("synthetic: %s, %d symbols of a vocabulary of %d, seed %d", length, train.chain.k, g.v, g.seed) + g.embedded()
+	return out
 }
 
 // packing says how the first rows are packed.
@@ -44,9 +45,9 @@ func (d *synthetic) packing() string {
 		d.s, max(d.minValid, 1), count(f.rows, "row"), f.perRow(), f.share())
 }
 
-// Microbatch is B new rows [B, S].
-func (d *synthetic) Microbatch(step, mb int) *nn.Microbatch {
-	rows, first := make([]sequence, d.b), d.sample(step, mb, 0)
+// batch is B new rows [B, S].
+func (d *synthetic) batch(first int) *nn.Microbatch {
+	rows := make([]sequence, d.b)
 	for i := range rows {
 		rows[i] = d.row(first + i)
 	}

@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"strconv"
 
 	"phalanx/config"
 	"phalanx/nn"
@@ -16,8 +17,8 @@ type windows struct {
 	order  order
 }
 
-// openText reads the files one after the other as one text. The last validation_share of its tokens is kept for
-// validation and never seen in training: no window reaches over the cut.
+// openText reads the files one after the other as one text. Its parts for validation and test are never seen in
+// training: no window reaches over a cut.
 func openText(g geometry, s *config.Scenario) (*Data, error) {
 	tok, err := tokenizerOf(g, s)
 	if err != nil {
@@ -41,27 +42,32 @@ func openText(g geometry, s *config.Scenario) (*Data, error) {
 	return splitText(g, s, tok, tokens)
 }
 
-// splitText makes the two sources.
+// splitText makes the sources.
 func splitText(g geometry, s *config.Scenario, tok Tokenizer, tokens []int32) (*Data, error) {
 	d := s.Dataset
-	cut := len(tokens) - int(d.ValidationShare*float64(len(tokens)))
-	train, err := windowsOf(g, tokens[:cut], "for training", order{seed: g.seed, name: "text train", shuffle: d.Shuffle})
+	at := cutsOf(d, len(tokens))
+	train, err := windowsOf(g, tokens[:at[1]], "for training", order{seed: g.seed, name: "text train", shuffle: d.Shuffle})
 	if err != nil {
 		return nil, err
 	}
-	out := &Data{Train: train, VocabSize: tok.VocabSize(), Tokenizer: tok, Summary: fmt.Sprintf(
-		"text: %s, %s, %s of %d for training", count(len(d.Paths), "file"), count(len(tokens), "token"),
-		count(train.order.n, "row"), g.s)}
-	if d.ValidationShare == 0 {
-		return out, nil
+	var rest [2]sampler
+	said := ""
+	for i, use := range heldOut {
+		part := tokens[at[i+1]:at[i+2]]
+		if len(part) == 0 {
+			continue
+		}
+		w, err := windowsOf(g, part, use+" from token "+strconv.Itoa(at[i+1])+" on", order{})
+		if err != nil {
+			return nil, err
+		}
+		rest[i] = w
+		said += fmt.Sprintf(", %d %s from token %d on", w.order.n, use, at[i+1])
 	}
-	use := fmt.Sprintf("in the last %g of the text for validation", d.ValidationShare)
-	val, err := windowsOf(g, tokens[cut:], use, order{})
-	if err != nil {
-		return nil, err
-	}
-	out.Validation = val
-	out.Summary += fmt.Sprintf(", %d for validation from token %d on", val.order.n, cut)
+	out := g.opened(train, rest[0], rest[1])
+	out.VocabSize, out.Tokenizer = tok.VocabSize(), tok
+	out.Summary = fmt.Sprintf("text: %s, %s, %s of %d for training", count(len(d.Paths), "file"), count(len(tokens), "token"),
+		count(train.order.n, "row"), g.s) + said
 	return out, nil
 }
 
@@ -73,11 +79,11 @@ func windowsOf(g geometry, tokens []int32, use string, o order) (*windows, error
 	return &windows{geometry: g, tokens: tokens, order: o}, nil
 }
 
-// Microbatch is B windows [B, S], the next ones of the epoch's order.
-func (d *windows) Microbatch(step, mb int) *nn.Microbatch {
+// batch is B windows [B, S], the next ones of the epoch's order.
+func (d *windows) batch(first int) *nn.Microbatch {
 	rows := make([]sequence, d.b)
 	for i := range rows {
-		w := d.order.at(d.sample(step, mb, i))
+		w := d.order.at(first + i)
 		rows[i] = predicting(d.tokens[w*d.s : (w+1)*d.s+1])
 	}
 	return d.assemble(rows, d.s)

@@ -136,7 +136,7 @@ func TestTextProblems(t *testing.T) {
 	_, err := data.Open(s)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	s.Dataset.Paths, s.Dataset.ValidationShare = []string{put("long.txt", long)}, 0.05
-	require.Contains(t, refused(t, s), "found 4 tokens in the last 0.05 of the text for validation, expected at least 9")
+	require.Contains(t, refused(t, s), "found 4 tokens for validation from token 86 on, expected at least 9")
 	s.Model.PaddedVocabSize = 128
 	require.Contains(t, refused(t, s), "model.padded_vocab_size: found 128, expected at least 256, the ids of the byte tokenizer")
 	s.Tokenizer.Kind = "bpe"
