@@ -6,7 +6,7 @@ import (
 )
 
 // megatronText lists the keys of Megatron-Core's configurations under Megatron-Bridge's sections, one section.key a line:
-// those we take and those we do not. It tells "Megatron has that" from a mistyped key, and where a key's name is from.
+// those we take and those we do not, and the one of its command line that has no other name. It tells "Megatron has that" from a mistyped key, and where a key's name is from.
 //
 //go:embed megatron_keys.txt
 var megatronText string

@@ -74,6 +74,8 @@ model:
   context_parallel_size: 1
   cp_comm_type: p2p
   pipeline_model_parallel_size: 1
+  account_for_embedding_in_pipeline_split: false
+  account_for_loss_in_pipeline_split: false
   expert_model_parallel_size: 1
   expert_tensor_parallel_size: 1
 train:

@@ -46,6 +46,7 @@ func (c *checker) parallel() {
 	}
 	c.inserted()
 	c.world()
+	c.pipeline()
 	c.expertParallel()
 }
 

@@ -95,13 +95,23 @@ type Model struct {
 	LossNormalization     string  `yaml:"loss_normalization"` // exact | upstream
 	LabelSmoothing        float64 `yaml:"label_smoothing_factor"`
 
-	TensorParallel       int    `yaml:"tensor_model_parallel_size"`
-	SequenceParallel     bool   `yaml:"sequence_parallel"`
-	ContextParallel      int    `yaml:"context_parallel_size"`
-	CPCommType           string `yaml:"cp_comm_type"` // p2p (default) | all_gather | a2a
-	PipelineParallel     int    `yaml:"pipeline_model_parallel_size"`
-	ExpertParallel       int    `yaml:"expert_model_parallel_size"`
-	ExpertTensorParallel int    `yaml:"expert_tensor_parallel_size"` // 1: every rank holds whole experts (Megatron's default is TP)
+	TensorParallel   int    `yaml:"tensor_model_parallel_size"`
+	SequenceParallel bool   `yaml:"sequence_parallel"`
+	ContextParallel  int    `yaml:"context_parallel_size"`
+	CPCommType       string `yaml:"cp_comm_type"` // p2p (default) | all_gather | a2a
+	PipelineParallel int    `yaml:"pipeline_model_parallel_size"`
+
+	VirtualPipeline       int    `yaml:"virtual_pipeline_model_parallel_size"` // 0: 1, or what the layout has
+	LayersPerVirtualStage int    `yaml:"num_layers_per_virtual_pipeline_stage"`
+	LayersInFirstStage    int    `yaml:"num_layers_in_first_pipeline_stage"` // 0: an even share
+	LayersInLastStage     int    `yaml:"num_layers_in_last_pipeline_stage"`
+	AccountForEmbedding   bool   `yaml:"account_for_embedding_in_pipeline_split"`
+	AccountForLoss        bool   `yaml:"account_for_loss_in_pipeline_split"`
+	PipelineLayoutText    string `yaml:"pipeline_model_parallel_layout"`     // E|t*3|(t|)*3tt|m|L; empty: by count
+	MicrobatchGroup       int    `yaml:"microbatch_group_size_per_vp_stage"` // 0: pipeline_model_parallel_size
+
+	ExpertParallel       int `yaml:"expert_model_parallel_size"`
+	ExpertTensorParallel int `yaml:"expert_tensor_parallel_size"` // 1: every rank holds whole experts (Megatron's default is TP)
 }
 
 // Train says how long and how much at a time.

@@ -128,6 +128,9 @@ type Split struct {
 // virtual chunks of equal size. The embedding is in the first chunk, MTP depths and the loss in the last.
 // The error says which numbers do not divide.
 func Even(pp, vpp int, stack Stack, split Split) (Layout, error) {
+	if vpp > layoutItemsMax/pp {
+		return Layout{}, fmt.Errorf("%d ranks with %d virtual chunks are more than %d chunks", pp, vpp, layoutItemsMax)
+	}
 	share, err := split.shares(pp, vpp, stack.Layers)
 	if err != nil {
 		return Layout{}, err
@@ -200,7 +203,7 @@ func (s Split) shares(pp, vpp, layers int) ([]int, error) {
 			share[r] = whole / ranks
 		}
 		if share[r]%vpp != 0 {
-			return nil, fmt.Errorf("the %d layers of stage %d are not divisible by %d virtual chunks", share[r], r, vpp)
+			return nil, fmt.Errorf("stage %d has %d layers, which is not divisible by %d virtual chunks", r, share[r], vpp)
 		}
 	}
 	return share, nil

@@ -3,6 +3,8 @@ package train
 import (
 	"fmt"
 	"strings"
+
+	"phalanx/mesh"
 )
 
 // OpKind is one entry of a schedule.
@@ -51,22 +53,12 @@ func (p Pipeline) group() int {
 	return p.ranks()
 }
 
-// Check says why there is no schedule. Interleaving needs groups of PP microbatches at least: with smaller ones passes wait
-// for each other in a circle. It refuses a step or a last group that is smaller too, as Megatron does: such a step would
-// end, but with more idle time than without interleaving (SEMANTICS §9.2).
+// Check says why there is no schedule; without interleaving there always is one.
 func (p Pipeline) Check() error {
-	g, m := p.group(), p.Microbatches
-	switch {
-	case p.chunks() == 1:
+	if p.chunks() == 1 {
 		return nil
-	case g < p.ranks():
-		return fmt.Errorf("microbatch_group_size_per_vp_stage %d is below pipeline_model_parallel_size %d; nearest legal: %d", g, p.ranks(), p.ranks())
-	case g > m:
-		return fmt.Errorf("interleaving takes %d microbatches at a time, and a step has %d on each data-parallel rank; expected at least %d", g, m, g)
-	case m%g != 0 && m%g < p.ranks():
-		return fmt.Errorf("%d microbatches are groups of %d and a last one of %d; expected none or at least pipeline_model_parallel_size %d in the last group", m, g, m%g, p.ranks())
 	}
-	return nil
+	return mesh.CheckGroups(p.ranks(), p.Microbatches, p.Group)
 }
 
 // Warmup is the number of forward passes of a rank before it alternates: min(p−rank−1, M), interleaved

@@ -51,9 +51,9 @@ func TestInterleaved(t *testing.T) {
 
 func TestNoSchedule(t *testing.T) {
 	for want, p := range map[string]train.Pipeline{
-		"microbatch_group_size_per_vp_stage 3 is below pipeline_model_parallel_size 4":   {PP: 4, VPP: 2, Group: 3, Microbatches: 8},
-		"takes 4 microbatches at a time, and a step has 3 on each data-parallel rank":    {PP: 4, VPP: 2, Microbatches: 3},
-		"10 microbatches are groups of 4 and a last one of 2; expected none or at least": {PP: 4, VPP: 2, Microbatches: 10},
+		"groups of 3 microbatches are smaller than pipeline_model_parallel_size 4; nearest legal: 4":       {PP: 4, VPP: 2, Group: 3, Microbatches: 8},
+		"take groups of 4 microbatches, and a step has 3 on each data-parallel rank":                       {PP: 4, VPP: 2, Microbatches: 3},
+		"10 microbatches are groups of 4 and a last one of 2, smaller than pipeline_model_parallel_size 4": {PP: 4, VPP: 2, Microbatches: 10},
 	} {
 		require.ErrorContains(t, p.Check(), want)
 	}
