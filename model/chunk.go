@@ -1,7 +1,6 @@
 package model
 
 import (
-	"phalanx/config"
 	"phalanx/mesh"
 	"phalanx/tensor"
 	"phalanx/train"
@@ -102,12 +101,7 @@ func (a *arenas[T]) take() *tensor.Arena[T] {
 // give takes an arena back. What was allocated in it may be read until it is taken again.
 func (a *arenas[T]) give(x *tensor.Arena[T]) { a.free = append(a.free, x) }
 
-// layoutOf is how the model lies over pipeline stages.
-func layoutOf(m *config.Model) (mesh.Layout, error) {
-	return mesh.Even(m.PipelineParallel, 1, mesh.Stack{Layers: m.NumLayers, Depths: m.MTPNumLayers, Repeated: m.MTPUseRepeatedLayer}, mesh.Split{})
-}
-
 // pipeline is what the schedules of a step of n microbatches a rank follow from.
 func (r *Rank[T]) pipeline(n int) train.Pipeline {
-	return train.Pipeline{PP: r.layout.PP, VPP: r.layout.VPP, Microbatches: n}
+	return train.Pipeline{PP: r.layout.PP, VPP: r.layout.VPP, Microbatches: n, Group: r.cfg.MicrobatchGroup}
 }

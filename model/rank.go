@@ -101,7 +101,7 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	if mut.Has(mutation.UnpaddedBoundaries) && s.Model.ContextParallel > 1 {
 		return nil, &RefusedError{"mutation unpadded_boundaries cuts documents where no context-parallel rank has a chunk; legal with context_parallel_size 1"}
 	}
-	layout, err := layoutOf(&s.Model)
+	layout, err := s.Model.PipelineLayout()
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,9 @@ type Layout struct {
 	TP, CP, DP int
 	SP         bool
 	CommType   string // cp_comm_type
+	PP         int    // 0: 1
+	Stages     string // pipeline_model_parallel_layout; "": by count
+	Group      int    // microbatch_group_size_per_vp_stage
 }
 
 // Single is one rank.
@@ -32,7 +35,11 @@ func (l Layout) String() string {
 	if l.CP > 1 && l.CommType != "" {
 		comm = "(" + l.CommType + ")"
 	}
-	return fmt.Sprintf("tp%d%s cp%d%s dp%d", l.TP, sp, l.CP, comm, l.DP)
+	pp := ""
+	if l.PP > 1 {
+		pp = fmt.Sprintf(" pp%d %s", l.PP, l.Stages)
+	}
+	return fmt.Sprintf("tp%d%s cp%d%s dp%d%s", l.TP, sp, l.CP, comm, l.DP, pp)
 }
 
 // Job is a model, its batches and its optimizer; the layout of Model is not used.
@@ -68,9 +75,10 @@ func (j *Job) Microbatch(step, mb int) *nn.Microbatch { return j.Batches[step][m
 // scenario is the job on a layout.
 func (j *Job) scenario(l Layout) *config.Scenario {
 	s := &config.Scenario{Model: j.Model, Optimizer: j.Optimizer, Mutate: j.Mutate}
-	s.Model.TensorParallel, s.Model.ContextParallel, s.Model.PipelineParallel = l.TP, l.CP, 1
+	s.Model.TensorParallel, s.Model.ContextParallel, s.Model.PipelineParallel = l.TP, l.CP, max(l.PP, 1)
+	s.Model.PipelineLayoutText, s.Model.MicrobatchGroup = l.Stages, l.Group
 	s.Model.SequenceParallel, s.Model.CPCommType = l.SP, l.CommType
-	s.Dist.WorldSize = l.TP * l.CP * l.DP
+	s.Dist.WorldSize = l.TP * l.CP * l.DP * max(l.PP, 1)
 	s.RNG.Seed = j.Seed
 	s.Train = config.Train{TrainIters: len(j.Batches), DType: j.DType, MicroBatchSize: 1, GlobalBatchSize: 1}
 	if j.DType == "" {
