@@ -33,6 +33,9 @@ var modelKeys = []spec{
 	{key: "model.untie_embeddings_and_output_weights", def: "false", doc: "The output head has its own weight; false: it is the embedding table."},
 	{key: "model.init_method_std", def: "0.02", in: atLeast(0), doc: "Standard deviation of the initial weights."},
 
+	{key: "model.hidden_dropout", def: "0", in: share(),
+		doc: "Share dropped in training of embeddings and of what attention and feed-forward layers add (Megatron's default is 0.1)."},
+	{key: "model.attention_dropout", def: "0", in: share(), doc: "Share of attention probabilities dropped in training (Megatron's default is 0.1)."},
 	{key: "model.num_moe_experts", def: "0", in: between(0, MaxExperts), null: true, doc: "Experts of a MoE layer; 0 or null: dense layers only."},
 	{key: "model.moe_layer_freq", def: "1",
 		doc: "Which decoder layers are MoE: n (layers 0, n, 2n, …), a list of 0/1 per layer, or a text as \"([0]*1+[1]*3)\"."},

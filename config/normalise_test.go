@@ -38,6 +38,8 @@ model:
   activation_func: silu
   untie_embeddings_and_output_weights: false
   init_method_std: 0.02
+  hidden_dropout: 0
+  attention_dropout: 0
   num_moe_experts: 4
   moe_layer_freq: 1
   moe_ffn_hidden_size: 12

@@ -54,6 +54,8 @@ type Model struct {
 	ActivationFunc    string  `yaml:"activation_func"` // silu (with gated_linear_unit) or squared_relu (without)
 	UntieEmbeddings   bool    `yaml:"untie_embeddings_and_output_weights"`
 	InitMethodStd     float64 `yaml:"init_method_std"`
+	HiddenDropout     float64 `yaml:"hidden_dropout"`
+	AttentionDropout  float64 `yaml:"attention_dropout"`
 
 	NumMoEExperts       int       `yaml:"num_moe_experts"`
 	MoELayerFreq        LayerFreq `yaml:"moe_layer_freq"` // an integer n (every n-th layer, from 0) or a list of 0/1

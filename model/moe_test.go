@@ -53,6 +53,7 @@ func drawMixture(t *rapid.T) config.Model {
 	}
 	m.MoEDropPaddingTokens = flag.Draw(t, "drop padding")
 	m.MoEPadExpertInput = m.MoEExpertCapacityFactor > 0 && !m.MoEDropPaddingTokens && flag.Draw(t, "pad to capacity")
+	trial.DrawDropout(t, &m)
 	return m
 }
 

@@ -138,7 +138,7 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 // declare declares the whole model in one order on every rank. What lies on other pipeline stages is known by name.
 func (r *Rank[T]) declare(b *builder[T]) {
 	r.tables = b.tables(r.holders)
-	r.embed = nn.Embedding[T]{Table: r.tables.embed}
+	r.embed = nn.Embedding[T]{Table: r.tables.embed, Dropout: b.dropout(r.cfg.HiddenDropout)}
 	at := stagesOf(r.layout)
 	for i := range r.cfg.NumLayers {
 		b.on(at[i])

@@ -77,6 +77,8 @@ func (b *builder[T]) matrix(name string, out, in, dim int, init nn.Init, group s
 	return b.declare(s)
 }
 
+func (b *builder[T]) dropout(rate float64) nn.Dropout { return nn.Dropout{Rate: rate, Seed: b.seed} }
+
 func (b *builder[T]) later(f func()) {
 	if !b.foreign {
 		b.build = append(b.build, f)
@@ -85,7 +87,7 @@ func (b *builder[T]) later(f func()) {
 
 // block declares one transformer layer.
 func (b *builder[T]) block(prefix, group string, isMoE bool) *nn.Block[T] {
-	l := &nn.Block[T]{}
+	l := &nn.Block[T]{Dropout: b.dropout(b.cfg.HiddenDropout)}
 	l.Norm1 = b.norm(prefix+"input_layernorm.weight", group)
 	b.attention(prefix+"self_attn.", group, &l.Attn)
 	l.Norm2 = b.norm(prefix+"post_attention_layernorm.weight", group)
@@ -110,7 +112,7 @@ func (b *builder[T]) attention(prefix, group string, a *nn.Attention[T]) {
 		a.QNorm, a.KNorm = b.headNorm(prefix+"q_norm.weight", group), b.headNorm(prefix+"k_norm.weight", group)
 	}
 	a.Hq, a.Hkv, a.D, a.Rope = m.NumAttentionHeads/b.tp, m.NumQueryGroups/b.tp, m.KVChannels, b.rope
-	a.CommType = commTypes[m.CPCommType]
+	a.CommType, a.Dropout = commTypes[m.CPCommType], b.dropout(m.AttentionDropout)
 	b.later(func() {
 		a.QKV = nn.ColumnLinear[T]{Weights: nn.WeightsOf((q+2*kv)/b.tp, h, wq, wk, wv), Bias: biasOf(biases)}
 		a.Out = nn.RowLinear[T]{Weights: nn.WeightsOf(h, q/b.tp, wo), Bias: biasOf(last)}

@@ -17,6 +17,7 @@ import (
 func TestI11_EveryLayoutIsTheSingleRank(t *testing.T) {
 	property.Check(t, 12, func(t *rapid.T) {
 		m := trial.DrawModel(t)
+		trial.DrawDropout(t, &m)
 		j := trial.DrawJob(t, m, trial.DrawShape(t, m), 2, 2)
 		require.NoError(t, j.Gains())
 		want, err := j.Run(trial.Single, inproc.Options{})
@@ -76,6 +77,7 @@ func cutTo(mb *nn.Microbatch, rank, cp int) *nn.LossMask {
 func TestI11_MoreRanks(t *testing.T) {
 	property.Check(t, 4, func(t *rapid.T) {
 		m := trial.DrawModel(t)
+		trial.DrawDropout(t, &m)
 		j := trial.DrawJob(t, m, trial.DrawShape(t, m), 1, 6)
 		want, err := j.Run(trial.Single, inproc.Options{})
 		require.NoError(t, err)

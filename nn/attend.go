@@ -10,8 +10,11 @@ import (
 // queryTile is the number of query rows worked on at once: a tile of scores [queryTile, L] stays in cache.
 const queryTile = 64
 
-// heads is how the columns of queries, keys and values are cut.
-type heads struct{ q, kv, d int }
+// heads is how the columns of queries, keys and values are cut, and what is dropped of their probabilities (nil: nothing).
+type heads struct {
+	q, kv, d int
+	drop     *scoreDrop
+}
 
 // view is a column range of a matrix of slots: the element at slot i of batch row b starts at i·B·Cols + b·Cols + col.
 type view[T tensor.Float] struct {
@@ -112,6 +115,9 @@ func (p *pair[T]) attendTile(s softmaxState[T], out view[T], b, h, kv int, t til
 		kernel.ExpScaled(row, row, scale, now)
 		s.max[first+i] = now
 		s.sum[first+i] += kernel.Sum(row)
+		if p.drop != nil {
+			p.dropRow(b, h, t, i, row)
+		}
 	}
 	kernel.Gemm(kernel.NN, t.n, p.d, t.most, score, t.most, p.v.at(b, kv, p.d)[t.kFrom*ldK:], ldK, o, ldO, true)
 }
@@ -181,6 +187,10 @@ func (p *pair[T]) gradTile(g grads[T], b, h, kv int, t tile, scratch []T) {
 		clear(drow[seen:])
 		kernel.ExpScaled(row[:seen], row[:seen], scale, g.lse[first+i])
 		dot := g.dot[first+i]
+		if p.drop != nil {
+			p.dropRowGrad(b, h, t, i, row[:seen], drow, dot)
+			continue
+		}
 		for j, pr := range row[:seen] {
 			drow[j] = scale * (pr * (drow[j] - dot))
 		}

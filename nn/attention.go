@@ -18,6 +18,7 @@ type Attention[T tensor.Float] struct {
 	Hq, Hkv, D   int             // heads of this rank
 	QNorm, KNorm *RMSNorm[T]     // gains [D]; nil: none
 	Rope         *RopeTable[T]
+	Dropout      Dropout  // of the probabilities
 	CommType     CommType // how context-parallel ranks reach each other's keys and values
 }
 
@@ -60,7 +61,7 @@ func (a *Attention[T]) Backward(c *Ctx[T], saved any, dy tensor.Mat[T]) tensor.M
 
 // way is the exchange that a context-parallel group uses; a single rank needs none.
 func (a *Attention[T]) way(c *Ctx[T]) way[T] {
-	heads := heads{a.Hq, a.Hkv, a.D}
+	heads := heads{a.Hq, a.Hkv, a.D, a.scoreDrop(c)}
 	switch {
 	case c.CP() == 1:
 		return alone[T]{heads}

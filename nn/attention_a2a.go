@@ -15,7 +15,10 @@ type a2aSaved[T tensor.Float] struct {
 }
 
 // part is this rank's share of the heads.
-func (w allToAll[T]) part(c *Ctx[T]) heads { return heads{w.q / c.CP(), w.kv / c.CP(), w.d} }
+func (w allToAll[T]) part(c *Ctx[T]) heads {
+	q := w.q / c.CP()
+	return heads{q, w.kv / c.CP(), w.d, w.drop.shifted(c.Frame.CPRank * q)}
+}
 
 // toHeads sends share j of every group of columns (queries, keys, values) to rank j and returns what came, [CP·N, cols]
 // in rank order.

@@ -25,6 +25,7 @@ const (
 type dense struct {
 	batch
 	hq, hkv, d int
+	drop       nn.Dropout
 	wqkv, wo   []float64 // [(hq+2·hkv)·d, hidden], [hidden, hq·d]
 	x, dy      []float64 // [b·s, hidden]
 	y, dx      []float64
@@ -126,12 +127,13 @@ func (a *dense) attend(places []trial.Place, i, h int, qkv [][]float64, out, dou
 	dp, dot := make([]float64, len(p)), 0.0
 	for j := range p {
 		p[j] /= sum
+		keep := a.kept(h, i/a.s, i%a.s, (first+j)%a.s)
 		for e := range a.d {
 			if dout == nil {
-				out[q+e] += p[j] * qkv[first+j][v+e]
+				out[q+e] += keep * p[j] * qkv[first+j][v+e]
 			} else {
-				dp[j] += dout[q+e] * qkv[first+j][v+e]
-				dqkv[first+j][v+e] += p[j] * dout[q+e]
+				dp[j] += keep * dout[q+e] * qkv[first+j][v+e]
+				dqkv[first+j][v+e] += keep * p[j] * dout[q+e]
 			}
 		}
 		dot += p[j] * dp[j]
@@ -156,7 +158,8 @@ func overRanks[T tensor.Float](t require.TestingT, a *dense, how nn.CommType, to
 	err := inproc.Run(mesh.Sizes{TP: 1, CP: a.cp, DP: 1, PP: 1}, func(rank int) []func(nn.Comm) {
 		return []func(nn.Comm){func(c nn.Comm) {
 			frames := nn.NewFrames(a.docs, a.b, a.s, a.cp, a.align)
-			ctx := &nn.Ctx[T]{Comm: c, Arena: &tensor.Arena[T]{}, B: a.b, Frame: frames[rank], Frames: frames, Site: nn.Site{Phase: nn.Forward}}
+			ctx := &nn.Ctx[T]{Comm: c, Arena: &tensor.Arena[T]{}, B: a.b, Frame: frames[rank], Frames: frames, Site: nn.Site{Phase: nn.Forward, Step: dropStep},
+				Microbatch: dropMicrobatch, Scope: dropScope}
 			layer, params := attentionOf[T](a, how)
 			got, saved := layer.Forward(ctx, slots[T](a, rank, a.x, 1))
 			back := layer.Backward(ctx, saved, slots[T](a, rank, a.dy, 0))
@@ -184,7 +187,7 @@ func attentionOf[T tensor.Float](a *dense, how nn.CommType) (*nn.Attention[T], *
 	nn.FromWhole(wqkv, a.wqkv)
 	nn.FromWhole(wo, a.wo)
 	return &nn.Attention[T]{QKV: nn.ColumnLinear[T]{Weights: nn.WeightsOf(a.width(), attnHidden, wqkv)},
-		Out: nn.RowLinear[T]{Weights: nn.WeightsOf(attnHidden, a.hq*a.d, wo)}, Hq: a.hq, Hkv: a.hkv, D: a.d, CommType: how,
+		Out: nn.RowLinear[T]{Weights: nn.WeightsOf(attnHidden, a.hq*a.d, wo)}, Hq: a.hq, Hkv: a.hkv, D: a.d, CommType: how, Dropout: a.drop,
 		Rope: nn.NewRopeTable[T](2*a.s+16*a.cp*a.align, a.d, attnBase)}, params
 }
 
@@ -243,6 +246,7 @@ func TestI22_AttentionOverRanksIsDenseAttention(t *testing.T) {
 	property.Check(t, 80, func(t *rapid.T) {
 		a := &dense{batch: drawBatch(t, 14), hkv: rapid.IntRange(1, 4).Draw(t, "key heads"), d: rapid.SampledFrom([]int{2, 4}).Draw(t, "channels")}
 		a.hq = a.hkv * rapid.IntRange(1, 2).Draw(t, "queries per key")
+		a.drop = nn.Dropout{Rate: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "dropout"), Seed: a.seed}
 		everyWay(t, a)
 	})
 }
@@ -251,7 +255,8 @@ func TestI22_AttentionOverRanksIsDenseAttention(t *testing.T) {
 func TestI22_LongRows(t *testing.T) {
 	for cp := 1; cp <= 4; cp++ {
 		for _, docs := range []nn.Docs{nil, {{{Start: 0, Logical: 140, Physical: 150}, {Start: 150, Logical: 70, Physical: 70}}}} {
-			everyWay(t, &dense{batch: batch{docs: docs, b: 1, s: 300, cp: cp, align: 1, seed: uint64(cp)}, hq: 4, hkv: 4 - cp%2*3, d: 4})
+			everyWay(t, &dense{batch: batch{docs: docs, b: 1, s: 300, cp: cp, align: 1, seed: uint64(cp)}, hq: 4, hkv: 4 - cp%2*3, d: 4,
+				drop: nn.Dropout{Rate: float64(cp%2) * 0.2, Seed: 4}})
 		}
 	}
 }

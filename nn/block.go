@@ -2,13 +2,21 @@ package nn
 
 import "phalanx/tensor"
 
-// Block is one transformer layer: x + Attention(Norm(x)), then x + FFN(Norm(x)).
+// Block is one transformer layer: x + Drop(Attention(Norm(x))), then x + Drop(FFN(Norm(x))).
 type Block[T tensor.Float] struct {
 	Norm1 RMSNorm[T]
 	Attn  Attention[T]
 	Norm2 RMSNorm[T]
 	FFN   FFN[T]
+	// Dropout is of what attention and feed-forward part add to the residual stream.
+	Dropout Dropout
 }
+
+// What a block drops, in the names of its draws.
+const (
+	afterAttention = "after attention"
+	afterFFN       = "after mlp"
+)
 
 // BlockSaved is what Backward wants back.
 type BlockSaved[T tensor.Float] struct {
@@ -37,10 +45,10 @@ func (l *Block[T]) forward(c *Ctx[T], x tensor.Mat[T]) (tensor.Mat[T], *BlockSav
 	var y tensor.Mat[T]
 	y, s.norm1 = l.Norm1.Forward(c, x)
 	y, s.attn = l.Attn.Forward(c, y)
-	mid := c.Add(x, y)
+	mid := c.Add(x, c.Drop(l.Dropout, afterAttention, y))
 	y, s.norm2 = l.Norm2.Forward(c, mid)
 	y, s.ffn = l.FFN.Forward(c, y)
-	return c.Add(mid, y), s
+	return c.Add(mid, c.Drop(l.Dropout, afterFFN, y)), s
 }
 
 // Backward returns the gradient of the input.
@@ -59,8 +67,8 @@ func (l *Block[T]) Backward(c *Ctx[T], s *BlockSaved[T], dy tensor.Mat[T]) tenso
 }
 
 func (l *Block[T]) backward(c *Ctx[T], s *BlockSaved[T], dy tensor.Mat[T]) tensor.Mat[T] {
-	d := l.FFN.Backward(c, s.ffn, dy)
+	d := l.FFN.Backward(c, s.ffn, c.Drop(l.Dropout, afterFFN, dy))
 	dmid := c.Add(dy, l.Norm2.Backward(c, s.norm2, d))
-	d = l.Attn.Backward(c, s.attn, dmid)
+	d = l.Attn.Backward(c, s.attn, c.Drop(l.Dropout, afterAttention, dmid))
 	return c.Add(dmid, l.Norm1.Backward(c, s.norm1, d))
 }

@@ -7,7 +7,12 @@ import (
 
 // Embedding is the vocabulary table [V, H], its rows cut over the tensor-parallel group: rank j owns rows
 // [j·V/tp, (j+1)·V/tp).
-type Embedding[T tensor.Float] struct{ Table *Param[T] }
+type Embedding[T tensor.Float] struct {
+	Table   *Param[T]
+	Dropout Dropout // of the looked-up rows
+}
+
+const embedded = "embedding" // in the name of the draws
 
 // Forward looks up ids [B, S] (batch-first) and returns [N, H] in the layout of activations between blocks. A rank
 // contributes zero rows for ids of others, so the sum over ranks adds zeros and is exact.
@@ -23,12 +28,12 @@ func (e Embedding[T]) Forward(c *Ctx[T], ids []int32) tensor.Mat[T] {
 			clear(out.Row(r))
 		}
 	}
-	return c.ReducePartial(out, TagEmbedding)
+	return c.Drop(e.Dropout, embedded, c.ReducePartial(out, TagEmbedding))
 }
 
 // Backward adds the gradient of the looked-up rows to one use's accumulator, rows in ascending order.
 func (e Embedding[T]) Backward(c *Ctx[T], ids []int32, dy tensor.Mat[T], into []T) {
-	whole := c.WholeRows(dy, TagEmbedding)
+	whole := c.WholeRows(c.Drop(e.Dropout, embedded, dy), TagEmbedding)
 	h := e.Table.Shape[1]
 	first, n := e.owned()
 	for r := range whole.Rows {

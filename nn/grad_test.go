@@ -45,7 +45,7 @@ func TestMLPBiasGrad(t *testing.T)        { ffnGrad(t, true, true) }
 // turned are heads that RoPE turns whole, in halves.
 func turned(d int) *nn.Rope { return &nn.Rope{Dim: d, Base: 10000} }
 
-func attnGrad(t *testing.T, b, s, hq, hkv int, headNorms, biases bool, rope *nn.Rope) {
+func attnGrad(t *testing.T, b, s, hq, hkv int, headNorms, biases bool, rope *nn.Rope, change ...func(*nn.Attention[float64])) {
 	r := gradcheck.New(b, s)
 	const h, d = 6, 4
 	wq, wk, wv, wo := r.Declare("q", hq*d, h), r.Declare("k", hkv*d, h), r.Declare("v", hkv*d, h), r.Declare("o", h, hq*d)
@@ -64,6 +64,9 @@ func attnGrad(t *testing.T, b, s, hq, hkv int, headNorms, biases bool, rope *nn.
 	if biases {
 		a.QKV.Bias = nn.BiasOf(bias...)
 	}
+	for _, f := range change {
+		f(&a)
+	}
 	r.Check(t, r.Random(b*s, h), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
 		y, saved := a.Forward(r.C, x)
 		return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] { return a.Backward(r.C, saved, dy) }
@@ -80,6 +83,9 @@ func TestAttentionNeighboursTurnedGrad(t *testing.T) {
 	attnGrad(t, 2, 3, 2, 1, true, false, &nn.Rope{Dim: 4, Base: 100, Interleaved: true, Scale: 8})
 }
 func TestAttentionWithoutPositionsGrad(t *testing.T) { attnGrad(t, 2, 3, 2, 1, false, true, nil) }
+func TestAttentionDropoutGrad(t *testing.T) {
+	attnGrad(t, 2, 5, 4, 2, false, false, turned(4), func(a *nn.Attention[float64]) { a.Dropout = nn.Dropout{Rate: 0.4, Seed: 3} })
+}
 func TestAttentionLongerThanATile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long sequence")

@@ -64,6 +64,13 @@ func drawPositions(t *rapid.T, m *config.Model) {
 	}
 }
 
+// DrawDropout draws what a model drops. What is dropped depends on the sample's place in the step and the position's in its
+// row: tests that move those draw none.
+func DrawDropout(t *rapid.T, m *config.Model) {
+	m.HiddenDropout = rapid.SampledFrom([]float64{0, 0.2}).Draw(t, "hidden dropout")
+	m.AttentionDropout = rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "attention dropout")
+}
+
 // DrawExperts makes some layers of a model mixtures of experts.
 func DrawExperts(t *rapid.T, m *config.Model) {
 	m.NumMoEExperts, m.MoEFFNHiddenSize, m.MoERouterBalancing = rapid.IntRange(2, 4).Draw(t, "experts"), 4, config.Words{"aux_loss"}
