@@ -104,18 +104,21 @@ func merge(key reportKey, reports []report, place func(rank int) collective.Plac
 		}
 		return messages.EvalReport{Step: key.step, Sums: sums}, nil
 	}
-	norms, rates := make([]float64, len(reports)), make([]float64, len(reports))
+	norms, rates, skipped := make([]float64, len(reports)), make([]float64, len(reports)), make([]float64, len(reports))
 	for i, r := range reports {
 		e := r.event.(messages.StepDone)
 		sums.Add(e.Sums)
 		norms[i], rates[i] = e.GradNorm, e.LR
+		if e.Skipped {
+			skipped[i] = 1
+		}
 	}
-	for what, values := range map[string][]float64{"grad_norm": norms, "lr": rates} {
+	for what, values := range map[string][]float64{"grad_norm": norms, "lr": rates, "skipped": skipped} {
 		if err := sameBits(key.step, what, values, reports, place); err != nil {
 			return nil, err
 		}
 	}
-	return messages.StepReport{Step: key.step, Sums: sums, GradNorm: norms[0], LR: rates[0]}, nil
+	return messages.StepReport{Step: key.step, Sums: sums, GradNorm: norms[0], LR: rates[0], Skipped: skipped[0] != 0}, nil
 }
 
 // sameBits compares a figure of all ranks. Any NaN equals any other.

@@ -31,6 +31,7 @@ func (c *checker) run() Problems {
 	c.model()
 	c.parallel()
 	c.optimizer()
+	c.ddp()
 	c.train()
 	c.dataset()
 	c.runtime()

@@ -61,9 +61,11 @@ func (s *Scenario) derive(given func(key string) bool) {
 			s.Scheduler.LRDecayStyle = "linear"
 		}
 	}
-	if s.Scheduler.LRDecayIters == 0 {
+	if s.Scheduler.LRDecayIters == 0 && s.Scheduler.LRDecaySamples == 0 {
 		s.Scheduler.LRDecayIters = t.TrainIters
 	}
+	sharded := s.Optimizer.UseDistributedOptimizer || s.DDP.UseDistributedOptimizer
+	s.Optimizer.UseDistributedOptimizer, s.DDP.UseDistributedOptimizer = sharded, sharded
 	s.deriveProbe()
 	for i := range s.Expect {
 		if !given(fmt.Sprintf("expect.%d.tolerance", i)) {

@@ -35,7 +35,7 @@ func TestDefaults(t *testing.T) {
 			TensorParallel: 1, ContextParallel: 1, CPCommType: "p2p", PipelineParallel: 1, ExpertParallel: 1, ExpertTensorParallel: 1},
 		Train:      Train{TrainIters: 3, MicroBatchSize: 2, GlobalBatchSize: 2, DType: "fp32"},
 		Optimizer:  Optimizer{Optimizer: "adam", LR: 0.01, WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEps: 1e-8, ClipGrad: 1},
-		Scheduler:  Scheduler{LRDecayStyle: "constant", LRDecayIters: 3, LRWSDDecayStyle: "exponential"},
+		Scheduler:  Scheduler{LRDecayStyle: "constant", LRDecayIters: 3, LRWSDDecayStyle: "exponential", WeightDecayIncrStyle: "constant"},
 		Dataset:    Dataset{Kind: "rows", SeqLength: 11, Rows: []Row{{Valid: &nine}, {Valid: &eleven}}, PaddingMask: "present", LossMask: "present"},
 		Tokenizer:  Tokenizer{Kind: "byte"},
 		RNG:        RNG{Seed: 1234},

@@ -12,8 +12,11 @@ var trainKeys = []spec{
 	{key: "train.eval_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between evaluations; 0: never."},
 	{key: "train.eval_iters", def: "= 100 when eval_interval > 0, else 0", in: between(0, MaxIterations), doc: "Global batches per evaluation."},
 	{key: "train.threads", def: "0", in: between(0, MaxThreads), doc: "Compute threads of a process; 0: one per core. Changes no bit."},
+	{key: "train.check_for_nan_in_loss", def: "false", doc: "A loss that is not finite ends the run, with rank, step and microbatch."},
 	{key: "train.skip_nan_microbatches", def: "false",
 		doc: "A microbatch whose loss is not finite is dropped from losses, counts and gradients instead of ending in NaN weights."},
+	{key: "train.skip_nan_steps", def: "false",
+		doc: "A step whose gradient is not finite is skipped on all ranks: no update, no advance of the schedules, counted as skipped."},
 
 	{key: "optimizer.optimizer", def: "adam", legal: []string{"adam", "sgd", "lion", "muon", "dist_muon"},
 		doc: "Adam with decoupled weight decay (AdamW)."},
@@ -24,6 +27,11 @@ var trainKeys = []spec{
 	{key: "optimizer.adam_beta2", def: "0.999", in: share(), doc: "Decay of the second moment."},
 	{key: "optimizer.adam_eps", def: "1e-8", in: above(0), doc: "Added to the root of the second moment."},
 	{key: "optimizer.clip_grad", def: "1", in: atLeast(0), doc: "Greatest gradient norm; 0: no clipping."},
+	{key: "optimizer.decoupled_lr", def: "= lr", in: atLeast(0), null: true, doc: "Greatest learning rate of the embedding and the output layer."},
+	{key: "optimizer.decoupled_min_lr", def: "= min_lr", in: atLeast(0), null: true, doc: "With decoupled_lr: its rate at the end of the decay."},
+	{key: "optimizer.apply_wd_to_qk_layernorm", def: "false", doc: "Weight decay applies to the gains of query and key norms too."},
+	{key: "optimizer.use_distributed_optimizer", def: "= that of ddp",
+		doc: "Data- and context-parallel ranks share the optimizer's state and each updates its slice (ZeRO 1). The same weights."},
 
 	{key: "scheduler.lr_decay_style", def: "= linear, constant without a scheduler section",
 		legal: []string{"constant", "linear", "cosine", "inverse-square-root", "WSD"}, doc: "Shape of the learning rate after warm-up."},
@@ -34,6 +42,20 @@ var trainKeys = []spec{
 	{key: "scheduler.lr_wsd_decay_iters", def: "0", in: between(0, MaxIterations), null: true, doc: "WSD: steps of the final decay."},
 	{key: "scheduler.lr_wsd_decay_style", def: "exponential", legal: []string{"exponential", "linear", "cosine", "minus_sqrt"},
 		doc: "WSD: shape of the final decay."},
+	{key: "scheduler.lr_decay_samples", def: "0", in: between(0, MaxSamples), null: true, doc: "Sample at which the decay ends, in place of lr_decay_iters."},
+	{key: "scheduler.lr_warmup_samples", def: "0", in: between(0, MaxSamples), doc: "Samples of linear warm-up, in place of lr_warmup_iters."},
+	{key: "scheduler.lr_warmup_fraction", in: between(0, 1), null: true, doc: "Warm-up as a share of the decay, in place of lr_warmup_iters."},
+	{key: "scheduler.lr_wsd_decay_samples", def: "0", in: between(0, MaxSamples), null: true, doc: "WSD: samples of the final decay, in place of lr_wsd_decay_iters."},
+	{key: "scheduler.start_weight_decay", def: "= weight_decay", in: atLeast(0), null: true, doc: "Weight decay of the first step."},
+	{key: "scheduler.end_weight_decay", def: "= weight_decay", in: atLeast(0), null: true, doc: "Weight decay after train_iters steps."},
+	{key: "scheduler.weight_decay_incr_style", def: "constant", legal: []string{"constant", "linear", "cosine"},
+		doc: "Shape of the weight decay from start_weight_decay to end_weight_decay."},
+
+	{key: "ddp.use_distributed_optimizer", def: "= that of optimizer", doc: "As optimizer.use_distributed_optimizer: either is enough."},
+	{key: "ddp.grad_reduce_in_fp32", def: "= true", null: true,
+		doc: "false: gradients are rounded to bf16 for the reduction over data- and context-parallel ranks, and added in fp32."},
+	{key: "ddp.bucket_size", def: "= 4194304", in: between(MinBucket, MaxBucket), null: true, doc: "Gradient elements that are reduced in one exchange. Changes no bit."},
+	{key: "ddp.check_for_nan_in_grad", def: "false", doc: "A gradient that is not finite before its reduction ends the run, with rank, step and parameter."},
 }
 
 // runKeys are the keys outside sections and those of rng, dist, transport, recovery, logger, checkpoint and variants.

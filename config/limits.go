@@ -43,6 +43,11 @@ const (
 	MaxMicrobatches = 1<<16 - 1
 	// MaxIterations: steps are 32 bits in the message header.
 	MaxIterations = 1<<31 - 1
+	// MaxSamples: whole numbers up to here are exact in a float64.
+	MaxSamples = 1 << 52
+	// MinBucket and MaxBucket bound a gradient bucket: an element, and what 32 bits in the message header count, with room.
+	MinBucket = 1
+	MaxBucket = 1 << 30
 	// MaxParameters: weights, gradients and two moments of so many take 64 GiB in fp32, more than one host should give.
 	MaxParameters = 1 << 32
 	// MaxActivation bounds the elements of one activation of a microbatch: 8 GiB in fp32.

@@ -87,7 +87,9 @@ train:
   dtype: fp32
   eval_interval: 0
   eval_iters: 0
+  check_for_nan_in_loss: false
   skip_nan_microbatches: false
+  skip_nan_steps: false
   threads: 0
 optimizer:
   optimizer: adam
@@ -98,6 +100,8 @@ optimizer:
   adam_beta2: 0.999
   adam_eps: 1e-08
   clip_grad: 1
+  apply_wd_to_qk_layernorm: false
+  use_distributed_optimizer: false
 scheduler:
   lr_decay_style: constant
   lr_decay_iters: 3
@@ -105,6 +109,13 @@ scheduler:
   lr_warmup_init: 0
   lr_wsd_decay_iters: 0
   lr_wsd_decay_style: exponential
+  lr_decay_samples: 0
+  lr_warmup_samples: 0
+  lr_wsd_decay_samples: 0
+  weight_decay_incr_style: constant
+ddp:
+  use_distributed_optimizer: false
+  check_for_nan_in_grad: false
 dataset:
   kind: rows
   seq_length: 16

@@ -89,11 +89,3 @@ func (c *checker) mtp() {
 		c.note("model.mtp_num_layers %d: depths from %d on have no target in rows of seq_length %d", m.MTPNumLayers, n, n)
 	}
 }
-
-// optimizer holds the rules of the optimizer section.
-func (c *checker) optimizer() {
-	o := &c.s.Optimizer
-	if o.MinLR > o.LR {
-		c.fail("optimizer.min_lr", fmt.Sprintf("%s is above lr %s; nearest legal: %s", number(o.MinLR), number(o.LR), number(o.LR)), "optimizer.lr")
-	}
-}

@@ -29,28 +29,6 @@ func (c *checker) train() {
 	c.scheduler()
 }
 
-func (c *checker) scheduler() {
-	s, o := &c.s.Scheduler, &c.s.Optimizer
-	const style, decay, warmup, wsd = "scheduler.lr_decay_style", "scheduler.lr_decay_iters", "scheduler.lr_warmup_iters", "scheduler.lr_wsd_decay_iters"
-	if s.LRWarmupIters > 0 && s.LRWarmupIters >= s.LRDecayIters {
-		c.fail(warmup, fmt.Sprintf("%d is not below lr_decay_iters %d; nearest legal: %d", s.LRWarmupIters, s.LRDecayIters, s.LRDecayIters-1), decay, "train.train_iters")
-	}
-	if s.LRWarmupInit > o.LR {
-		c.fail("scheduler.lr_warmup_init", fmt.Sprintf("%s is above lr %s; nearest legal: %s", number(s.LRWarmupInit), number(o.LR), number(o.LR)), "optimizer.lr")
-	}
-	if s.LRDecayStyle != "WSD" {
-		c.noEffect("without lr_decay_style WSD", wsd, "scheduler.lr_wsd_decay_style")
-		return
-	}
-	room := s.LRDecayIters - s.LRWarmupIters
-	switch {
-	case s.LRWSDDecayIters == 0:
-		c.fail(wsd, fmt.Sprintf("required with lr_decay_style WSD; expected a whole number from 1 to %d", max(room, 1)), style, decay, warmup)
-	case s.LRWSDDecayIters > room:
-		c.fail(wsd, fmt.Sprintf("%d is more than lr_decay_iters - lr_warmup_iters = %d; nearest legal: %d", s.LRWSDDecayIters, room, room), style, decay, warmup)
-	}
-}
-
 // runtime holds the rules of names, transport and checkpoint.
 func (c *checker) runtime() {
 	s := c.s

@@ -12,6 +12,7 @@ type Scenario struct {
 	Train      Train      `yaml:"train"`
 	Optimizer  Optimizer  `yaml:"optimizer"`
 	Scheduler  Scheduler  `yaml:"scheduler"`
+	DDP        DDP        `yaml:"ddp"`
 	Dataset    Dataset    `yaml:"dataset"`
 	Tokenizer  Tokenizer  `yaml:"tokenizer"`
 	RNG        RNG        `yaml:"rng"`
@@ -124,7 +125,9 @@ type Train struct {
 	DType               string `yaml:"dtype"`         // fp32 | fp64
 	EvalInterval        int    `yaml:"eval_interval"` // 0: never
 	EvalIters           int    `yaml:"eval_iters"`
+	CheckForNaNInLoss   bool   `yaml:"check_for_nan_in_loss"` // a loss that is not finite ends the run
 	SkipNaNMicrobatches bool   `yaml:"skip_nan_microbatches"` // drop a microbatch whose loss is not finite
+	SkipNaNSteps        bool   `yaml:"skip_nan_steps"`        // a step whose gradient is not finite changes nothing
 	Threads             int    `yaml:"threads"`               // compute threads of this process; 0: one per core. Changes no bit.
 }
 
@@ -138,9 +141,30 @@ type Optimizer struct {
 	AdamBeta2   float64 `yaml:"adam_beta2"`
 	AdamEps     float64 `yaml:"adam_eps"`
 	ClipGrad    float64 `yaml:"clip_grad"` // 0: no clipping
+
+	// The embedding and the output layer may have a rate of their own.
+	DecoupledLR    *float64 `yaml:"decoupled_lr"`     // null: lr
+	DecoupledMinLR *float64 `yaml:"decoupled_min_lr"` // null: min_lr
+
+	ApplyWDToQKLayernorm bool `yaml:"apply_wd_to_qk_layernorm"`
+	// UseDistributedOptimizer: the ranks that hold the same parameters share their update (ZeRO 1); ddp's key of that
+	// name says the same.
+	UseDistributedOptimizer bool `yaml:"use_distributed_optimizer"`
 }
 
-// Scheduler sets the learning rate over the run; iterations count optimizer steps.
+// DDP is how gradients are added over the ranks that hold the same parameters.
+type DDP struct {
+	UseDistributedOptimizer bool  `yaml:"use_distributed_optimizer"`
+	GradReduceInFP32        *bool `yaml:"grad_reduce_in_fp32"` // false: bf16 on the wire
+	BucketSize              int   `yaml:"bucket_size"`         // elements; 0: a default of ours
+	CheckForNaNInGrad       bool  `yaml:"check_for_nan_in_grad"`
+}
+
+// BF16 reports whether gradients are rounded to bfloat16 for their reduction over data-parallel ranks.
+func (d *DDP) BF16() bool { return d.GradReduceInFP32 != nil && !*d.GradReduceInFP32 }
+
+// Scheduler sets the learning rate and the weight decay over the run. Iterations count successful optimizer steps, samples
+// the rows of their batches.
 type Scheduler struct {
 	LRDecayStyle    string  `yaml:"lr_decay_style"` // constant | linear | cosine | inverse-square-root | WSD
 	LRDecayIters    int     `yaml:"lr_decay_iters"` // default: train_iters
@@ -148,6 +172,16 @@ type Scheduler struct {
 	LRWarmupInit    float64 `yaml:"lr_warmup_init"`
 	LRWSDDecayIters int     `yaml:"lr_wsd_decay_iters"`
 	LRWSDDecayStyle string  `yaml:"lr_wsd_decay_style"` // exponential | linear | cosine | minus_sqrt
+
+	// The same in samples, in place of iterations, and the warm-up as a share of the decay.
+	LRDecaySamples    int      `yaml:"lr_decay_samples"`
+	LRWarmupSamples   int      `yaml:"lr_warmup_samples"`
+	LRWarmupFraction  *float64 `yaml:"lr_warmup_fraction"`
+	LRWSDDecaySamples int      `yaml:"lr_wsd_decay_samples"`
+
+	StartWeightDecay     *float64 `yaml:"start_weight_decay"` // null: optimizer.weight_decay, as is the next
+	EndWeightDecay       *float64 `yaml:"end_weight_decay"`
+	WeightDecayIncrStyle string   `yaml:"weight_decay_incr_style"` // constant | linear | cosine
 }
 
 // Dataset names the data. Which keys are legal depends on kind.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const sections = "sections (model, train, optimizer, scheduler, dataset, tokenizer, rng, dist, transport, recovery, logger, checkpoint)"
+const sections = "sections (model, train, optimizer, scheduler, ddp, dataset, tokenizer, rng, dist, transport, recovery, logger, checkpoint)"
 
 // TestUnreadable: texts that are not a scenario at all, one clear sentence each.
 func TestUnreadable(t *testing.T) {

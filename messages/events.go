@@ -43,12 +43,13 @@ func (s *Sums) Add(o Sums) {
 	}
 }
 
-// StepDone is one rank's report of one optimizer step. GradNorm and LR are the same bits on every rank.
+// StepDone is one rank's report of one optimizer step. GradNorm, LR and Skipped are the same on every rank.
 type StepDone struct {
 	Rank, Step int // step is 0-based
 	Sums       Sums
 	GradNorm   float64
 	LR         float64
+	Skipped    bool // the gradient is not finite, and no weight has changed
 }
 
 func (e StepDone) String() string {
@@ -69,6 +70,7 @@ type StepReport struct {
 	Sums     Sums
 	GradNorm float64
 	LR       float64
+	Skipped  bool
 }
 
 func (e StepReport) String() string {

@@ -23,11 +23,15 @@ func (r *Rank[T]) head(grad []T, term int) nn.Head[T] {
 	return h
 }
 
-// note remembers microbatches whose loss is not a number.
-func (r *Rank[T]) note(p *pass[T], loss float64) {
-	if loss-loss != 0 {
-		r.notFinite[p.c.Site.Microbatch] = true
+// note remembers microbatches whose loss is not a number, or ends the run.
+func (r *Rank[T]) note(p *pass[T], depth int, loss float64) {
+	if loss-loss == 0 {
+		return
 	}
+	if t := r.env.Scenario.Train; t.CheckForNaNInLoss && !t.SkipNaNMicrobatches {
+		panic(&LossError{Rank: r.env.Rank, Step: p.c.Site.Step, Microbatch: p.c.Microbatch, Depth: depth, Value: loss})
+	}
+	r.notFinite[p.c.Site.Microbatch] = true
 }
 
 // lmLoss is the loss of h_0; it returns the gradient of h_0.
@@ -37,7 +41,7 @@ func (r *Rank[T]) lmLoss(p *pass[T], s step, h tensor.Mat[T], sums *messages.Sum
 	n := r.lmDenominator(p, s)
 	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: h, Labels: p.labels, Loss: p.loss, Grad: true, Weight: 1 / n.tokens / n.means,
 		Table: r.probeTable(p, s, 0)})
-	r.note(p, out.LossSum)
+	r.note(p, 0, out.LossSum)
 	if ctx.TPRank() == 0 {
 		sums.LMLoss += out.LossSum
 		sums.LMTokens += out.Tokens
@@ -59,7 +63,7 @@ func (r *Rank[T]) depthLoss(p *pass[T], s step, k int, in mtp.ToHead[T], sums *m
 	n := r.depthDenominator(p, s, k, in.Loss)
 	out := head.Loss(ctx, nn.HeadInput[T]{Hidden: in.Hidden, Labels: in.Labels, Loss: in.Loss, Grad: true,
 		Weight: mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), n.tokens, n.means), Table: r.probeTable(p, s, k)})
-	r.note(p, out.LossSum)
+	r.note(p, k, out.LossSum)
 	ctx.ObserveCounts("tokens", []float64{float64(out.Tokens)}, ctx.Frame.Layout())
 	ctx.ObserveNumber("token_weight", mtp.Weight(r.cfg.MTPLossScaling, len(r.depths), n.tokens, n.means), nn.Full)
 	ctx.ObserveNumber("loss_sum", out.LossSum, ctx.Frame.Layout())

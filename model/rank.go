@@ -57,8 +57,9 @@ type Rank[T tensor.Float] struct {
 	chunks    []*chunk[T]     // of this rank, in virtual order
 	layout    mesh.Layout
 	holders   holders
+	grads     *train.Grads[T]
 	adam      *train.Adam[T]
-	lr        train.LR
+	rates     train.Scheduler
 	mut       mutation.Set
 	routers   []*moe.Router[T] // every router once, in build order
 	probe     probe[T]
@@ -126,8 +127,10 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 			d.EmbedGrad = r.tables.acc(depthUse(k + 1))
 		}
 	}
-	r.adam = train.NewAdam(s.Optimizer, b.params)
-	r.lr = train.NewLR(s.Optimizer, s.Scheduler, s.Train.TrainIters)
+	r.grads = train.NewGrads(b.params, train.Layout{Sizes: s.Sizes(), Rank: env.Rank, Sharded: s.Optimizer.UseDistributedOptimizer,
+		Bucket: s.DDP.BucketSize, BF16: s.DDP.BF16()})
+	r.adam = train.NewAdam(s.Optimizer, r.grads)
+	r.rates = train.NewScheduler(s.Optimizer, s.Scheduler, s.Train)
 	if err := r.initialise(); err != nil {
 		return nil, err
 	}

@@ -319,13 +319,13 @@ func (b *builder[T]) tables(h holders) tables[T] {
 		}
 	}
 	s := nn.Spec{Name: "model.embed_tokens.weight", Shape: []int{m.PaddedVocabSize, m.HiddenSize}, Shard: b.shard(0), Init: b.normal(),
-		Uses: len(t.mine), Shared: b.stage != h.embedding}
+		Uses: len(t.mine), Shared: b.stage != h.embedding, EmbeddingOrOutput: true}
 	b.foreign = len(t.mine) == 0
 	t.embed = b.declare(s)
 	t.head = t.embed
 	if m.UntieEmbeddings {
 		b.on(h.loss)
-		t.head = b.declare(nn.Spec{Name: "lm_head.weight", Shape: s.Shape, Shard: s.Shard, Init: b.normal()})
+		t.head = b.declare(nn.Spec{Name: "lm_head.weight", Shape: s.Shape, Shard: s.Shard, Init: b.normal(), EmbeddingOrOutput: true})
 	}
 	return t
 }

@@ -66,13 +66,14 @@ func (r *Rank[T]) newStep(c nn.Comm, i int, dropped map[int]bool) step {
 
 // trainStep is one optimizer step.
 func (r *Rank[T]) trainStep(c nn.Comm, i int) {
-	done := messages.StepDone{Rank: r.env.Rank, Step: i, LR: r.lr.At(i)}
+	rates := r.rates.At(r.adam.Steps())
+	done := messages.StepDone{Rank: r.env.Rank, Step: i, LR: rates.LR}
 	s := r.newStep(c, i, nil)
 	done.Sums = r.passes(c, s)
 	if r.env.Scenario.Train.SkipNaNMicrobatches {
 		done.Sums = r.withoutNaN(c, &s, done.Sums)
 	}
-	done.GradNorm = r.update(c, i, done.LR)
+	done.GradNorm, done.Skipped = r.update(c, i, rates)
 	r.env.Emit(done)
 }
 
@@ -155,21 +156,27 @@ func (r *Rank[T]) withoutNaN(c nn.Comm, s *step, sums messages.Sums) messages.Su
 	}
 }
 
-// update reduces gradients, clips and steps; it returns the norm before clipping.
-func (r *Rank[T]) update(c nn.Comm, i int, lr float64) float64 {
+// update reduces gradients, clips and steps; it returns the norm before clipping, and whether the step was skipped: then
+// no weight, no moment and no schedule has changed. Expert biases have no gradient and move in any case.
+func (r *Rank[T]) update(c nn.Comm, i int, rates train.Rates) (norm float64, skipped bool) {
 	site := nn.Site{Step: i, Phase: nn.Update, Layer: -1}
 	r.showProbe(c, site)
+	r.checkGrads(i)
 	r.joinUses(c, site)
-	train.ReduceGrads(c, site, r.params, r.mut)
-	norms := train.GradNorms(c, site, r.params, r.mut)
+	r.grads.Reduce(c, site, r.mut)
+	norms := r.grads.Norms(c, site, r.mut)
 	if r.env.Observer != nil {
+		r.grads.GatherGrads(c, site)
 		r.showShards(c, "grads", i, func(p *nn.Param[T]) []T { return p.Grad })
 	}
-	r.adam.Step(lr, norms)
+	if skipped = r.env.Scenario.Train.SkipNaNSteps && !train.Finite(norms); !skipped {
+		r.adam.Step(rates, norms)
+		r.grads.GatherWeights(c, site)
+	}
 	if !r.mut.Has(mutation.BiasPerMicrobatch) {
 		r.moveBiases(c, site)
 	}
-	return norms[""]
+	return norms[""], skipped
 }
 
 // moveBiases moves every expert bias by what its router counted.

@@ -165,8 +165,8 @@ func overRanks[T tensor.Float](t require.TestingT, a *dense, how nn.CommType, to
 			back := layer.Backward(ctx, saved, slots[T](a, rank, a.dy, 0))
 			a.keep(y, rank, nn.Float64s(got.Data))
 			a.keep(dx, rank, nn.Float64s(back.Data))
-			add(dwqkv, nn.Float64s(params.Rest[:len(a.wqkv)]))
-			add(dwo, nn.Float64s(params.Rest[len(a.wqkv):]))
+			add(dwqkv, nn.Float64s(params.Rest.Grad[:len(a.wqkv)]))
+			add(dwo, nn.Float64s(params.Rest.Grad[len(a.wqkv):]))
 		}}
 	}, inproc.Options{Seed: a.order})
 	require.NoError(t, err)

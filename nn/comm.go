@@ -118,6 +118,8 @@ const (
 	TagDepthLabels
 	TagDepthSet
 	TagEmbeddingUse
+	TagParamGather
+	TagGradientView
 	tagEnd
 )
 
@@ -131,6 +133,7 @@ var tagNames = [tagEnd]string{
 	TagRingKV: "ring_kv", TagRingKVGrad: "ring_kv_grad", TagGatherKV: "gather_kv", TagHeads: "heads",
 	TagRouterCapacity: "router_capacity", TagDispatchCounts: "dispatch_counts", TagDispatch: "dispatch", TagCombine: "combine",
 	TagActivation: "activation", TagActivationGrad: "activation_grad", TagDepthLabels: "depth_labels", TagDepthSet: "depth_set", TagEmbeddingUse: "embedding_use",
+	TagParamGather: "param_gather", TagGradientView: "gradient_view",
 }
 
 // String is the tag's name.

@@ -25,6 +25,8 @@ type Spec struct {
 	Group  string // norm group: "" or "mtp"
 	Uses   int    // uses whose gradients accumulate apart and are added in a fixed order; 0 means 1
 	Shared bool   // a copy of a parameter of another pipeline stage, kept equal to it: the norm counts that one
+	// EmbeddingOrOutput: the table or the output layer, which decoupled_lr gives a rate of their own.
+	EmbeddingOrOutput bool
 }
 
 // Param is one parameter of a rank: its shard of the weights, of the gradient, and what the optimizer must know.
@@ -56,12 +58,18 @@ func (s *Spec) LocalShape() []int {
 // Decay reports whether decoupled weight decay applies: every weight of two or more dimensions.
 func (s *Spec) Decay() bool { return len(s.Shape) >= 2 }
 
+// Flat is parameters whose gradients are completed alike, one after another in memory.
+type Flat[T tensor.Float] struct {
+	Params     []*Param[T]
+	Data, Grad []T // of all of them
+}
+
 // Params is all parameters of a rank in flat buffers by how their gradients are completed. Neighbours in declaration
 // order are neighbours in memory, so a module may use several parameters as one matrix.
 type Params[T tensor.Float] struct {
 	List []*Param[T] // in declaration order
-	// Flat gradients: partial over tensor parallelism, of experts, the rest.
-	SumTP, Experts, Rest []T
+	// By how gradients are completed: partial over tensor parallelism, of experts, the rest.
+	SumTP, Experts, Rest Flat[T]
 	// Foreign are parameters of the model that other ranks hold: experts, other pipeline stages.
 	Foreign []Spec
 	byName  map[string]*Param[T]
@@ -104,42 +112,37 @@ func (p *Params[T]) All() []Spec {
 // Build lays out memory: weights and gradients of every declared parameter, all zero. Neighbours of one kind in
 // declaration order are neighbours in memory.
 func (p *Params[T]) Build() {
-	for _, kind := range []struct {
-		of   func(*Param[T]) bool
-		flat *[]T
-	}{
-		{func(q *Param[T]) bool { return q.SumTP }, &p.SumTP},
-		{func(q *Param[T]) bool { return q.Expert }, &p.Experts},
-		{func(q *Param[T]) bool { return !q.SumTP && !q.Expert }, &p.Rest},
-	} {
-		n := 0
-		for _, q := range p.List {
-			if kind.of(q) {
-				n += q.Local()
-			}
+	p.SumTP.build(p.List, func(q *Param[T]) bool { return q.SumTP })
+	p.Experts.build(p.List, func(q *Param[T]) bool { return q.Expert })
+	p.Rest.build(p.List, func(q *Param[T]) bool { return !q.SumTP && !q.Expert })
+}
+
+// build lays out the parameters of a list that belong here.
+func (f *Flat[T]) build(list []*Param[T], belongs func(*Param[T]) bool) {
+	n := 0
+	for _, q := range list {
+		if belongs(q) {
+			f.Params = append(f.Params, q)
+			n += q.Local()
 		}
-		data := make([]T, n)
-		*kind.flat = make([]T, n)
-		at := 0
-		for _, q := range p.List {
-			if !kind.of(q) {
-				continue
-			}
-			n := q.Local()
-			q.Data, q.Grad = data[at:at+n:at+n], (*kind.flat)[at:at+n:at+n]
-			at += n
-			for range max(q.Spec.Uses, 1) - 1 {
-				q.Uses = append(q.Uses, make([]T, n))
-			}
+	}
+	f.Data, f.Grad = make([]T, n), make([]T, n)
+	at := 0
+	for _, q := range f.Params {
+		n := q.Local()
+		q.Data, q.Grad = f.Data[at:at+n:at+n], f.Grad[at:at+n:at+n]
+		at += n
+		for range max(q.Spec.Uses, 1) - 1 {
+			q.Uses = append(q.Uses, make([]T, n))
 		}
 	}
 }
 
 // ZeroGrads clears every accumulator.
 func (p *Params[T]) ZeroGrads() {
-	clear(p.SumTP)
-	clear(p.Experts)
-	clear(p.Rest)
+	for _, f := range [...]*Flat[T]{&p.SumTP, &p.Experts, &p.Rest} {
+		clear(f.Grad)
+	}
 	for _, q := range p.List {
 		for _, u := range q.Uses {
 			clear(u)

@@ -35,7 +35,7 @@ func (f *figures) step(e messages.StepReport) (StepFigures, Timing) {
 	m := &f.s.Model
 	f.samples += e.Sums.Samples
 	out := StepFigures{Step: e.Step + 1, LMLoss: ratio(e.Sums.LMLoss, e.Sums.LMTokens), GradNorm: e.GradNorm, LR: e.LR,
-		Tokens: e.Sums.Tokens, Samples: f.samples, Batch: f.s.Train.GlobalBatchSize, LMTokens: e.Sums.LMTokens}
+		Tokens: e.Sums.Tokens, Samples: f.samples, Batch: f.s.Train.GlobalBatchSize, LMTokens: e.Sums.LMTokens, Skipped: e.Skipped}
 	microbatches := float64(f.s.Train.GlobalBatchSize / f.s.Train.MicroBatchSize)
 	for k, v := range e.Sums.MTPLoss {
 		if m.CalculatePerTokenLoss {

@@ -80,6 +80,11 @@ func (q quantities) figure(name string, s StepFigures) (float64, bool) {
 		return s.LR, true
 	case "tokens":
 		return float64(s.Tokens), true
+	case "skipped":
+		if s.Skipped {
+			return 1, true
+		}
+		return 0, true
 	case "z_loss":
 		if s.ZLoss != nil {
 			return *s.ZLoss, true
@@ -222,7 +227,7 @@ func (j *job) keepsGrads(step int) bool {
 // Quantities lists the names that expectations of a scenario can use, in ascending order.
 func Quantities(s config.Scenario) ([]string, error) {
 	m := &s.Model
-	names := []string{"lm.loss", "grad_norm", "learning_rate", "tokens", "lm.tokens", "lm.loss_sum", "lm.token_loss", "lm.token_weight", "lm.logits",
+	names := []string{"lm.loss", "grad_norm", "learning_rate", "skipped", "tokens", "lm.tokens", "lm.loss_sum", "lm.token_loss", "lm.token_weight", "lm.logits",
 		"batch.input_ids", "batch.position_ids", "batch.labels", "batch.loss_mask", "batch.padding_mask"}
 	if s.Train.EvalInterval > 0 {
 		names = append(names, "validation.lm.loss")

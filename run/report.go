@@ -41,6 +41,7 @@ type StepFigures struct {
 	Samples   int64 // consumed so far
 	Batch     int   // global batch size
 	Finite    bool
+	Skipped   bool  // the gradient was not finite, and no weight has changed
 	LMTokens  int64 // labels that counted; 0: "no tokens"
 }
 
@@ -63,6 +64,9 @@ func (s StepFigures) MarshalJSON() ([]byte, error) {
 		out = append(out, field{"z_loss", number(*s.ZLoss)})
 	}
 	out = append(out, field{"grad norm", number(s.GradNorm)}, field{"learning rate", number(s.LR)}, field{"tokens", s.Tokens})
+	if s.Skipped {
+		out = append(out, field{"skipped", true})
+	}
 	return marshalOrdered(out)
 }
 

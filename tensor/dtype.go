@@ -14,7 +14,7 @@ type Float interface{ float32 | float64 }
 
 // Number is every element type that crosses a link.
 type Number interface {
-	float32 | float64 | int32 | int64 | uint8
+	float32 | float64 | int32 | int64 | uint8 | BFloat16
 }
 
 // DType names an element type on the wire and in files.
@@ -79,6 +79,8 @@ func DTypeOf[T Number]() DType {
 		return I32
 	case int64:
 		return I64
+	case BFloat16:
+		return BF16
 	}
 	return U8
 }

@@ -1,5 +1,3 @@
-// Package train holds what a step is made of besides the model: the order of microbatches, the learning rate, the
-// gradient norm and the optimizer, all pure.
 package train
 
 import (
@@ -9,68 +7,125 @@ import (
 	"phalanx/tensor/kernel"
 )
 
-// LR is the learning rate of a run as a function of the step.
-type LR struct {
-	max, min, init float64
-	warmup, end    int
-	style          string
-	wsdStyle       string
-	wsdSteps       int
+// Scheduler gives learning rates and weight decay as functions of the number of successful updates: Megatron's
+// OptimizerParamScheduler. It counts in samples, a global batch for each update; a skipped step does not count.
+type Scheduler struct {
+	o              config.Optimizer
+	s              config.Scheduler
+	batch          float64
+	warmup         float64 // samples; a fraction of the decay need not be whole
+	end            float64 // samples at which the decay ends
+	anneal         float64 // samples of WSD's last part
+	decayEnd       float64 // samples at which weight decay has risen
+	startWD, endWD float64
 }
 
-// NewLR reads the optimizer and scheduler sections.
-func NewLR(o config.Optimizer, s config.Scheduler, trainIters int) LR {
-	lr := LR{max: o.LR, min: o.MinLR, init: s.LRWarmupInit, warmup: s.LRWarmupIters, end: s.LRDecayIters,
-		style: s.LRDecayStyle, wsdStyle: s.LRWSDDecayStyle, wsdSteps: s.LRWSDDecayIters}
-	if lr.end == 0 {
-		lr.end = trainIters
+// NewScheduler reads the optimizer and scheduler sections.
+func NewScheduler(o config.Optimizer, s config.Scheduler, t config.Train) Scheduler {
+	batch := float64(max(t.GlobalBatchSize, 1))
+	samples := func(iters, samples int) float64 {
+		if samples > 0 {
+			return float64(samples)
+		}
+		return float64(iters) * batch
 	}
-	return lr
+	x := Scheduler{o: o, s: s, batch: batch, end: samples(s.LRDecayIters, s.LRDecaySamples), warmup: samples(s.LRWarmupIters, s.LRWarmupSamples),
+		anneal: samples(s.LRWSDDecayIters, s.LRWSDDecaySamples), decayEnd: samples(t.TrainIters, 0), startWD: o.WeightDecay, endWD: o.WeightDecay}
+	if x.end == 0 {
+		x.end = samples(t.TrainIters, 0)
+	}
+	if f := s.LRWarmupFraction; f != nil {
+		x.warmup = *f * x.end
+	}
+	if s.StartWeightDecay != nil && s.EndWeightDecay != nil {
+		x.startWD, x.endWD = *s.StartWeightDecay, *s.EndWeightDecay
+	}
+	return x
 }
 
-// At is the rate used for 0-based step i: the one set before it, so the first step of a warm-up has rate init.
-func (l LR) At(i int) float64 {
-	if l.warmup > 0 && i <= l.warmup {
-		return l.init + (l.max-l.init)*float64(i)/float64(l.warmup)
+// Rates are what one update multiplies with.
+type Rates struct {
+	LR          float64
+	DecoupledLR float64 // of the embedding and the output layer
+	WeightDecay float64
+}
+
+// At is what the update after the first n uses: the rates set before it, so the first update of a warm-up has rate
+// lr_warmup_init.
+func (x Scheduler) At(n int) Rates {
+	samples := float64(n) * x.batch
+	r := Rates{LR: x.lr(samples, x.o.LR, x.o.MinLR), WeightDecay: x.weightDecay(samples)}
+	r.DecoupledLR = r.LR
+	if x.o.DecoupledLR != nil {
+		low := x.o.MinLR
+		if x.o.DecoupledMinLR != nil {
+			low = *x.o.DecoupledMinLR
+		}
+		r.DecoupledLR = x.lr(samples, *x.o.DecoupledLR, low)
+	}
+	return r
+}
+
+// lr is the rate after n samples between a greatest and a least one.
+func (x Scheduler) lr(n, most, least float64) float64 {
+	style, init := x.s.LRDecayStyle, x.s.LRWarmupInit
+	if x.warmup > 0 && n <= x.warmup {
+		return init + (most-init)*n/x.warmup
 	}
 	switch {
-	case l.style == "constant" || l.style == "":
-		return l.max
-	case i > l.end:
-		return l.min
-	case l.style == "inverse-square-root":
-		w := float64(max(l.warmup, 1))
-		return math.Max(l.min, l.max*math.Sqrt(w)/math.Sqrt(float64(max(i, 1))))
+	case style == "constant" || style == "":
+		return most
+	case n > x.end:
+		return least
+	case style == "inverse-square-root":
+		return math.Max(least, most*math.Sqrt(math.Max(x.warmup, 1))/math.Sqrt(math.Max(n, 1)))
 	}
-	ratio := float64(i-l.warmup) / float64(max(l.end-l.warmup, 1))
-	switch l.style {
-	case "linear":
-		return l.min + (1-ratio)*(l.max-l.min)
-	case "cosine":
-		return l.min + cosineHalf(ratio)*(l.max-l.min)
-	}
-	return l.wsd(i)
+	return least + x.share(n)*(most-least)
 }
 
-// wsd holds the maximum until the last wsdSteps steps, then anneals.
-func (l LR) wsd(i int) float64 {
-	start := l.end - l.wsdSteps
-	if i <= start {
-		return l.max
+// share is how much of the difference between the greatest and the least rate is left after n samples.
+func (x Scheduler) share(n float64) float64 {
+	if x.s.LRDecayStyle == "WSD" {
+		return x.annealed(n)
 	}
-	r := float64(i-start) / float64(max(l.wsdSteps, 1))
-	c := 0.0
-	switch l.wsdStyle {
+	ratio := 0.0 // at the end of a warm-up that is as long as the decay
+	if x.end > x.warmup {
+		ratio = (n - x.warmup) / (x.end - x.warmup)
+	}
+	if x.s.LRDecayStyle == "linear" {
+		return 1 - ratio
+	}
+	return cosineHalf(ratio)
+}
+
+// annealed is 1 until the last part of WSD, then falls to 0.
+func (x Scheduler) annealed(n float64) float64 {
+	start := x.end - x.anneal
+	if n <= start {
+		return 1
+	}
+	r := (n - start) / x.anneal
+	switch x.s.LRWSDDecayStyle {
 	case "linear":
-		c = 1 - r
+		return 1 - r
 	case "cosine":
-		c = cosineHalf(r)
+		return cosineHalf(r)
 	case "minus_sqrt":
-		c = 1 - math.Sqrt(r)
-	default: // exponential
-		c = 2*kernel.Exp(-r*math.Ln2) - 1
+		return 1 - math.Sqrt(r)
 	}
-	return l.min + c*(l.max-l.min)
+	return 2*kernel.Exp(-r*math.Ln2) - 1 // exponential
+}
+
+// weightDecay rises or falls from start to end over the run.
+func (x Scheduler) weightDecay(n float64) float64 {
+	if n > x.decayEnd || x.startWD == x.endWD {
+		return x.endWD
+	}
+	ratio := n / x.decayEnd
+	if x.s.WeightDecayIncrStyle == "cosine" {
+		ratio = cosineHalf(1 - ratio)
+	}
+	return x.startWD + ratio*(x.endWD-x.startWD)
 }
 
 // cosineHalf falls from 1 to 0 as r goes from 0 to 1.

@@ -1,92 +1,62 @@
+// Package train holds what a step is made of besides the model: the order of microbatches, the learning rate, the
+// reduction of gradients and their norm, and the optimizer, all pure.
 package train
 
 import (
 	"math"
+	"strings"
 
 	"phalanx/config"
-	"phalanx/config/mutation"
-	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/tensor"
 	"phalanx/tensor/kernel"
 )
 
-// gradBucket is the number of gradient elements reduced in one operation: 16 MiB of fp32, small enough that a
-// bucket's copies stay a fraction of the model, large enough that the latency of an operation does not count.
-const gradBucket = 1 << 22
-
 // adamPart is the number of elements one thread updates at least.
 const adamPart = 1 << 16
 
-// ReduceGrads completes every gradient: partial ones over the tensor-parallel group, then all over the
-// context-parallel and the data-parallel group; those of experts over the copies of the expert. Losses are weighted by
-// the whole step, so all are plain sums.
-func ReduceGrads[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mutation.Set) {
-	if mut.Has(mutation.DropReduce) {
-		return
-	}
-	reduce := func(axis mesh.Axis, g []T) {
-		for from := 0; from < len(g); from += gradBucket {
-			nn.AllReduceInto(c, axis, nn.TagGradient, site, nn.Sum, g[from:min(from+gradBucket, len(g))])
-		}
-	}
-	reduce(mesh.TP, p.SumTP)
-	if mut.Has(mutation.AvgInsteadOfSum) {
-		kernel.Scale(p.SumTP, 1/T(c.Size(mesh.TP)))
-	}
-	for _, axis := range [...]mesh.Axis{mesh.CP, mesh.DP} {
-		reduce(axis, p.SumTP)
-		reduce(axis, p.Rest)
-	}
-	reduce(mesh.EDP, p.Experts)
-}
-
-// GradNorms is the Euclidean norm of each norm group's gradient, every parameter counted once: one partial sum per
-// parameter, shards added in rank order, parameters added in name order. Experts of other ranks are
-// counted by those.
-func GradNorms[T tensor.Float](c nn.Comm, site nn.Site, p *nn.Params[T], mut mutation.Set) map[string]float64 {
-	specs := p.All()
-	dense, experts := make([]float64, len(specs)), make([]float64, len(specs))
-	for i, s := range specs {
-		switch q := p.ByName(s.Name); {
-		case q == nil, q.Shared:
-		case s.Expert:
-			experts[i] = kernel.SumSquares(q.Grad)
-		case s.Shard.Parts > 1 || c.Rank(mesh.TP) == 0 || mut.Has(mutation.NormCountsReplicas):
-			dense[i] = kernel.SumSquares(q.Grad)
-		}
-	}
-	nn.AllReduceInto(c, mesh.TP, nn.TagGradNorm, site, nn.Sum, dense)
-	nn.AllReduceInto(c, mesh.EP, nn.TagGradNorm, site, nn.Sum, experts)
-	nn.AllReduceInto(c, mesh.PP, nn.TagGradNorm, site, nn.Sum, dense)
-	nn.AllReduceInto(c, mesh.PP, nn.TagGradNorm, site, nn.Sum, experts)
-	norms := map[string]float64{}
-	for i, s := range specs {
-		norms[s.Group] += dense[i] + experts[i]
-	}
-	for g, v := range norms {
-		norms[g] = math.Sqrt(v)
-	}
-	return norms
-}
-
-// Adam is AdamW with decoupled decay over all parameters of a rank.
+// Adam is AdamW with decoupled decay over what a rank updates: all of its parameters, or with a sharded optimizer its
+// slices of them. It has moments for these elements only.
 type Adam[T tensor.Float] struct {
-	cfg    config.Optimizer
-	params []*nn.Param[T]
-	m, v   [][]T
-	steps  int
-	pow1   float64 // β1^steps
-	pow2   float64
+	cfg   config.Optimizer
+	held  []held[T]
+	steps int
+	pow1  float64 // β1^steps
+	pow2  float64
+}
+
+// held is a piece with its gradient.
+type held[T tensor.Float] struct {
+	Piece[T]
+	grad []T
 }
 
 // NewAdam allocates the moments.
-func NewAdam[T tensor.Float](cfg config.Optimizer, p *nn.Params[T]) *Adam[T] {
-	a := &Adam[T]{cfg: cfg, params: p.List, pow1: 1, pow2: 1}
-	for _, q := range p.List {
-		a.m, a.v = append(a.m, make([]T, len(q.Data))), append(a.v, make([]T, len(q.Data)))
+func NewAdam[T tensor.Float](cfg config.Optimizer, g *Grads[T]) *Adam[T] {
+	a := &Adam[T]{cfg: cfg, pow1: 1, pow2: 1}
+	for _, q := range g.params.List {
+		for _, b := range g.buckets {
+			b.eachOwn(func(p *nn.Param[T], from, to int) {
+				if p == q {
+					a.hold(p, from, to)
+				}
+			})
+		}
+	}
+	for i := range a.held {
+		h := &a.held[i]
+		h.ExpAvg, h.ExpAvgSq = make([]T, len(h.grad)), make([]T, len(h.grad))
 	}
 	return a
+}
+
+// hold adds a piece; one that goes on where the last one ends becomes a part of it.
+func (a *Adam[T]) hold(p *nn.Param[T], from, to int) {
+	if n := len(a.held); n > 0 && a.held[n-1].Spec == &p.Spec && a.held[n-1].To == from {
+		from = a.held[n-1].From
+		a.held = a.held[:n-1]
+	}
+	a.held = append(a.held, held[T]{grad: p.Grad[from:to:to], Piece: Piece[T]{Spec: &p.Spec, From: from, To: to, Weight: p.Data[from:to:to]}})
 }
 
 // Clip is the factor that brings a norm down to clip_grad; 1 if it is below or clipping is off.
@@ -97,19 +67,26 @@ func (a *Adam[T]) Clip(norm float64) float64 {
 	return math.Min(1, a.cfg.ClipGrad/(norm+1e-6))
 }
 
-// Step updates every parameter with its group's clip factor. A step without tokens is an ordinary step.
-func (a *Adam[T]) Step(lr float64, norms map[string]float64) {
+// decays reports whether decoupled weight decay applies to a parameter.
+func (a *Adam[T]) decays(s *nn.Spec) bool {
+	return s.Decay() || a.cfg.ApplyWDToQKLayernorm && (strings.HasSuffix(s.Name, ".q_norm.weight") || strings.HasSuffix(s.Name, ".k_norm.weight"))
+}
+
+// Step updates what this rank holds with each group's clip factor. A step without tokens is an ordinary step.
+func (a *Adam[T]) Step(r Rates, norms map[string]float64) {
 	a.count()
-	for i, q := range a.params {
-		h := kernel.AdamWStep[T]{LR: T(lr), Beta1: T(a.cfg.AdamBeta1), Beta2: T(a.cfg.AdamBeta2), Eps: T(a.cfg.AdamEps),
+	for _, x := range a.held {
+		h := kernel.AdamWStep[T]{LR: T(r.LR), Beta1: T(a.cfg.AdamBeta1), Beta2: T(a.cfg.AdamBeta2), Eps: T(a.cfg.AdamEps),
 			OneMinusBeta1: T(1 - a.cfg.AdamBeta1), OneMinusBeta2: T(1 - a.cfg.AdamBeta2),
-			BiasCorr1: T(1 - a.pow1), BiasCorr2: T(1 - a.pow2), GradScale: T(a.Clip(norms[q.Group]))}
-		if q.Decay() {
-			h.WeightDecay = T(a.cfg.WeightDecay)
+			BiasCorr1: T(1 - a.pow1), BiasCorr2: T(1 - a.pow2), GradScale: T(a.Clip(norms[x.Spec.Group]))}
+		if x.Spec.EmbeddingOrOutput {
+			h.LR = T(r.DecoupledLR)
 		}
-		p, g, m, v := q.Data, q.Grad, a.m[i], a.v[i]
-		kernel.Parallel(len(p), adamPart, func(from, to int) {
-			kernel.AdamW(p[from:to], g[from:to], m[from:to], v[from:to], h)
+		if a.decays(x.Spec) {
+			h.WeightDecay = T(r.WeightDecay)
+		}
+		kernel.Parallel(len(x.grad), adamPart, func(from, to int) {
+			kernel.AdamW(x.Weight[from:to], x.grad[from:to], x.ExpAvg[from:to], x.ExpAvgSq[from:to], h)
 		})
 	}
 }

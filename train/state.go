@@ -6,8 +6,8 @@ import (
 )
 
 // Piece is what a rank's optimizer knows of a parameter: the elements [From, To) of the rank's shard, counted in
-// row-major order of the shard's shape. The slices are the optimizer's own memory: a checkpoint reads them, a resumed
-// run writes them, between steps.
+// row-major order of the shard's shape. A parameter that lies in several buckets of a sharded optimizer has several
+// pieces. The slices are the optimizer's own memory: a checkpoint reads them, a resumed run writes them, between steps.
 type Piece[T tensor.Float] struct {
 	Spec     *nn.Spec // name, whole shape, shard
 	From, To int
@@ -16,11 +16,11 @@ type Piece[T tensor.Float] struct {
 	ExpAvgSq []T // and the second
 }
 
-// State is the pieces of this rank in declaration order: whole shards.
+// State is the pieces of this rank, in declaration order of the parameters and ascending in each.
 func (a *Adam[T]) State() []Piece[T] {
-	pieces := make([]Piece[T], len(a.params))
-	for i, q := range a.params {
-		pieces[i] = Piece[T]{Spec: &q.Spec, To: len(q.Data), Weight: q.Data, ExpAvg: a.m[i], ExpAvgSq: a.v[i]}
+	pieces := make([]Piece[T], len(a.held))
+	for i, h := range a.held {
+		pieces[i] = h.Piece
 	}
 	return pieces
 }

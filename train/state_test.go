@@ -11,10 +11,10 @@ import (
 
 // A second optimizer that takes over weights, moments and the number of steps goes on with the same bits.
 func TestStateCarriesOn(t *testing.T) {
-	cfg := config.Optimizer{AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEps: 1e-8, WeightDecay: 0.1}
-	p, q := params(t), params(t)
+	cfg := config.Optimizer{AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEps: 1e-8}
+	p, q := twoParams(t), twoParams(t)
 	p.List[0].Data[0], p.List[1].Data[0] = 1, -2
-	a := train.NewAdam(cfg, p)
+	a := adamOf(cfg, p)
 	step := func(a *train.Adam[float64], grad float64) {
 		for _, piece := range a.State() {
 			require.Zero(t, piece.From)
@@ -25,12 +25,12 @@ func TestStateCarriesOn(t *testing.T) {
 				x.Grad[i], q.ByName(x.Name).Grad[i] = grad+float64(i), grad+float64(i)
 			}
 		}
-		a.Step(0.01, map[string]float64{})
+		a.Step(train.Rates{LR: 0.01, WeightDecay: 0.1}, map[string]float64{})
 	}
 	for i := range 5 {
 		step(a, float64(i))
 	}
-	b := train.NewAdam(cfg, q)
+	b := adamOf(cfg, q)
 	for i, from := range a.State() {
 		to := b.State()[i]
 		require.Equal(t, from.Spec.Name, to.Spec.Name)

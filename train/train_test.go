@@ -1,42 +1,17 @@
 package train_test
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"phalanx/config"
+	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/train"
 )
 
-// Warm-up 10, end 110, maximum 1, minimum .1.
-func TestCosine(t *testing.T) {
-	lr := train.NewLR(config.Optimizer{LR: 1, MinLR: 0.1}, config.Scheduler{LRDecayStyle: "cosine", LRWarmupIters: 10, LRDecayIters: 110}, 200)
-	for step, want := range map[int]float64{0: 0, 5: 0.5, 10: 1, 60: 0.55, 110: 0.1, 150: 0.1} {
-		require.InDelta(t, want, lr.At(step), 1e-15, "step %d", step)
-	}
-}
-
-func TestSchedules(t *testing.T) {
-	o := config.Optimizer{LR: 1, MinLR: 0.2}
-	at := func(s config.Scheduler, step int) float64 { return train.NewLR(o, s, 100).At(step) }
-	require.Equal(t, 1.0, at(config.Scheduler{LRDecayStyle: "constant"}, 99))
-	require.Equal(t, 1.0, at(config.Scheduler{}, 99))
-	require.InDelta(t, 0.6, at(config.Scheduler{LRDecayStyle: "linear"}, 50), 1e-15)
-	require.InDelta(t, 0.2, at(config.Scheduler{LRDecayStyle: "linear"}, 100), 1e-15)
-	require.InDelta(t, 0.25, at(config.Scheduler{LRDecayStyle: "inverse-square-root", LRWarmupIters: 4}, 64), 1e-15)
-	require.InDelta(t, 0.2, at(config.Scheduler{LRDecayStyle: "inverse-square-root", LRWarmupIters: 1}, 81), 1e-15)
-	require.InDelta(t, 0.3, at(config.Scheduler{LRWarmupIters: 10, LRWarmupInit: 0.1, LRDecayStyle: "constant"}, 0)+0.2, 1e-15)
-	for style, want := range map[string]float64{"linear": 0.6, "cosine": 0.6, "exponential": 0.2 + 0.8*(2*math.Sqrt(0.5)-1), "minus_sqrt": 0.2 + 0.8*(1-math.Sqrt(0.5))} {
-		s := config.Scheduler{LRDecayStyle: "WSD", LRWSDDecayIters: 20, LRWSDDecayStyle: style}
-		require.Equal(t, 1.0, at(s, 80), style)
-		require.InDelta(t, want, at(s, 90), 1e-12, style)
-	}
-}
-
-func params(t *testing.T) *nn.Params[float64] {
+func twoParams(t *testing.T) *nn.Params[float64] {
 	t.Helper()
 	p := &nn.Params[float64]{}
 	p.Declare(nn.Spec{Name: "b.matrix", Shape: []int{1, 2}, Shard: nn.Unsharded})
@@ -45,37 +20,66 @@ func params(t *testing.T) *nn.Params[float64] {
 	return p
 }
 
+// alone is the layout of one rank.
+var alone = train.Layout{Sizes: mesh.Sizes{TP: 1, CP: 1, DP: 1, PP: 1}}
+
+func adamOf(cfg config.Optimizer, p *nn.Params[float64]) *train.Adam[float64] {
+	return train.NewAdam(cfg, train.NewGrads(p, alone))
+}
+
 // By hand: p = 1, g = .5, lr = .1, wd = .1, step 1: p = 1 − .1·(1 + .1) = .89; no decay on vectors.
 func TestAdamWFirstStep(t *testing.T) {
-	p := params(t)
+	p := twoParams(t)
 	for _, q := range p.List {
 		for i := range q.Data {
 			q.Data[i], q.Grad[i] = 1, 0.5
 		}
 	}
-	a := train.NewAdam(config.Optimizer{AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEps: 1e-12, WeightDecay: 0.1}, p)
-	a.Step(0.1, map[string]float64{})
+	a := adamOf(config.Optimizer{AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEps: 1e-12}, p)
+	a.Step(train.Rates{LR: 0.1, WeightDecay: 0.1}, map[string]float64{})
 	require.InDeltaSlice(t, []float64{0.89, 0.89}, p.List[0].Data, 1e-10)
 	require.InDelta(t, 0.9, p.List[1].Data[0], 1e-10)
 }
 
+// The embedding has a rate of its own, and gains of query and key norms decay if they are told to.
+func TestParameterGroups(t *testing.T) {
+	p := &nn.Params[float64]{}
+	for _, name := range []string{"model.layers.0.self_attn.q_norm.weight", "model.layers.0.self_attn.k_norm.weight", "model.norm.weight"} {
+		p.Declare(nn.Spec{Name: name, Shape: []int{1}, Shard: nn.Unsharded})
+	}
+	p.Declare(nn.Spec{Name: "model.embed_tokens.weight", Shape: []int{1, 1}, Shard: nn.Unsharded, EmbeddingOrOutput: true})
+	p.Build()
+	for _, decays := range []bool{false, true} {
+		for _, q := range p.List {
+			q.Data[0] = 1
+		}
+		a := adamOf(config.Optimizer{AdamEps: 1e-8, ApplyWDToQKLayernorm: decays}, p)
+		a.Step(train.Rates{LR: 0.5, DecoupledLR: 0.25, WeightDecay: 0.5}, nil)
+		gain := 1.0
+		if decays {
+			gain = 0.75
+		}
+		require.Equal(t, []float64{gain, gain, 1, 0.875}, []float64{p.List[0].Data[0], p.List[1].Data[0], p.List[2].Data[0], p.List[3].Data[0]})
+	}
+}
+
 func TestNormsAndClip(t *testing.T) {
-	p := params(t)
+	p := twoParams(t)
 	copy(p.List[0].Grad, []float64{3, 4})
 	p.List[1].Grad[0] = 2
-	norms := train.GradNorms(nn.Solo{}, nn.Site{}, p, 0)
+	norms := train.NewGrads(p, alone).Norms(nn.Solo{}, nn.Site{}, 0)
 	require.Equal(t, map[string]float64{"": 5, "mtp": 2}, norms)
-	a := train.NewAdam(config.Optimizer{ClipGrad: 1}, p)
+	a := adamOf(config.Optimizer{ClipGrad: 1}, p)
 	require.InDelta(t, 0.24999994, a.Clip(4), 1e-8)
 	require.Equal(t, 1.0, a.Clip(0.5))
-	require.Equal(t, 1.0, train.NewAdam(config.Optimizer{}, p).Clip(1e9))
+	require.Equal(t, 1.0, adamOf(config.Optimizer{}, p).Clip(1e9))
 }
 
 // A step without tokens is an ordinary step with zero gradient: decay applies, moments decay, the counter advances.
 func TestStepWithoutTokens(t *testing.T) {
-	p := params(t)
+	p := twoParams(t)
 	p.List[0].Data[0] = 1
-	a := train.NewAdam(config.Optimizer{AdamBeta1: 0.9, AdamBeta2: 0.95, AdamEps: 1e-8, WeightDecay: 0.1, ClipGrad: 1}, p)
-	a.Step(0.5, map[string]float64{})
+	a := adamOf(config.Optimizer{AdamBeta1: 0.9, AdamBeta2: 0.95, AdamEps: 1e-8, WeightDecay: 0.1, ClipGrad: 1}, p)
+	a.Step(train.Rates{LR: 0.5, WeightDecay: 0.1}, map[string]float64{})
 	require.InDelta(t, 0.95, p.List[0].Data[0], 1e-15)
 }

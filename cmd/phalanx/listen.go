@@ -25,7 +25,7 @@ func listener(c *telemetry.Console) run.Listener {
 // iterationOf is a step as the console's line wants it.
 func iterationOf(s run.StepFigures, t run.Timing) telemetry.Iteration {
 	return telemetry.Iteration{Step: s.Step, Steps: t.Steps, Samples: s.Samples, Batch: s.Batch, ElapsedMs: t.StepMs, LR: s.LR,
-		Losses: losses(s), GradNorm: s.GradNorm, Tokens: s.Tokens, NoTokens: s.LMTokens == 0, NaN: !s.Finite}
+		Losses: losses(s), GradNorm: s.GradNorm, Tokens: s.Tokens, NoTokens: s.LMTokens == 0, NaN: !s.Finite, Skipped: s.Skipped}
 }
 
 // losses are the losses of a step in Megatron's order.

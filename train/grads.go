@@ -1,0 +1,178 @@
+package train
+
+import (
+	"fmt"
+
+	"phalanx/config/mutation"
+	"phalanx/mesh"
+	"phalanx/nn"
+	"phalanx/tensor"
+	"phalanx/tensor/kernel"
+)
+
+// Layout says where a rank stands and how its optimizer is laid out.
+type Layout struct {
+	Sizes mesh.Sizes
+	Rank  int
+	// Sharded: each of the ranks that hold the same parameters updates one slice of them (use_distributed_optimizer).
+	Sharded bool
+	Bucket  int  // elements of a bucket; 0: BucketElements
+	BF16    bool // gradients are rounded to bfloat16 for the data-parallel reduction (grad_reduce_in_fp32: false)
+}
+
+// Grads completes the gradients of a rank: it adds them over the ranks that hold the same parameters, and gives their
+// norm. With a sharded optimizer it leaves each rank the sum of its own slices and collects updated weights.
+type Grads[T tensor.Float] struct {
+	layout  Layout
+	params  *nn.Params[T]
+	buckets []*bucket[T]
+	leaves  leaves[T]
+	stage   [2][]T // buckets on their way
+	wire    [2][]tensor.BFloat16
+}
+
+// NewGrads cuts a rank's parameters into buckets. The parameters must be built.
+func NewGrads[T tensor.Float](p *nn.Params[T], l Layout) *Grads[T] {
+	if l.Bucket <= 0 {
+		l.Bucket = BucketElements
+	}
+	g := &Grads[T]{layout: l, params: p}
+	for _, f := range [...]*nn.Flat[T]{&p.SumTP, &p.Rest} {
+		g.buckets = append(g.buckets, newBuckets(f, denseAxes, l)...)
+	}
+	g.buckets = append(g.buckets, newBuckets(&p.Experts, expertAxes, l)...)
+	g.leaves = newLeaves(p)
+	return g
+}
+
+// Reduce completes every gradient: partial ones over the tensor-parallel group, then all over the context-parallel and
+// the data-parallel group; those of experts over the copies of the expert. Losses are weighted by the whole step, so
+// all are plain sums. With a sharded optimizer only this rank's slices are complete.
+func (g *Grads[T]) Reduce(c nn.Comm, site nn.Site, mut mutation.Set) {
+	if mut.Has(mutation.DropReduce) {
+		return
+	}
+	partial := g.params.SumTP.Grad
+	for from := 0; from < len(partial); from += g.layout.Bucket {
+		nn.AllReduceInto(c, mesh.TP, nn.TagGradient, site, nn.Sum, partial[from:min(from+g.layout.Bucket, len(partial))])
+	}
+	if mut.Has(mutation.AvgInsteadOfSum) {
+		kernel.Scale(partial, 1/T(c.Size(mesh.TP)))
+	}
+	for _, b := range g.buckets {
+		g.reduce(c, site, b)
+	}
+}
+
+// reduce adds one bucket over its axes, one after another, in ascending rank order.
+func (g *Grads[T]) reduce(c nn.Comm, site nn.Site, b *bucket[T]) {
+	if b.slices() > 1 {
+		g.scatter(c, site, b)
+		return
+	}
+	x := b.flat.Grad[b.from():b.to()]
+	for _, axis := range b.axes {
+		if g.layout.BF16 {
+			g.allReduceBF16(c, axis, site, x)
+		} else {
+			nn.AllReduceInto(c, axis, nn.TagGradient, site, nn.Sum, x)
+		}
+	}
+}
+
+// scatter adds a bucket over its axes and keeps this rank's slice. Slices lie in the order of the axes, the first
+// slowest, so that each axis halves, quarters, … what is left.
+func (g *Grads[T]) scatter(c nn.Comm, site nn.Site, b *bucket[T]) {
+	in := g.staged(0, b.slices()*b.length)
+	for i := range b.slices() {
+		slot := in[i*b.length : (i+1)*b.length]
+		clear(slot[copy(slot, b.flat.Grad[b.cuts[i]:b.cuts[i+1]]):])
+	}
+	for i, axis := range b.axes {
+		n := c.Size(axis)
+		if n == 1 {
+			continue
+		}
+		out := g.staged((i+1)%2, len(in)/n)
+		if g.layout.BF16 {
+			g.reduceScatterBF16(c, axis, site, in, out)
+		} else {
+			c.Do(&nn.Op{Axis: axis, Kind: nn.ReduceScatter, Reduce: nn.Sum, DType: tensor.DTypeOf[T](), Tag: nn.TagGradient, Site: site,
+				In: tensor.Bytes(in), Out: tensor.Bytes(out)})
+		}
+		in = out
+	}
+	from, to := b.own()
+	copy(b.flat.Grad[from:to], in)
+}
+
+// GatherWeights gives every rank the weights that the others have updated.
+func (g *Grads[T]) GatherWeights(c nn.Comm, site nn.Site) {
+	g.gather(c, site, nn.TagParamGather, func(f *nn.Flat[T]) []T { return f.Data })
+}
+
+// GatherGrads completes the gradients of the other ranks' slices too, for those who want to see them.
+func (g *Grads[T]) GatherGrads(c nn.Comm, site nn.Site) {
+	g.gather(c, site, nn.TagGradientView, func(f *nn.Flat[T]) []T { return f.Grad })
+}
+
+func (g *Grads[T]) gather(c nn.Comm, site nn.Site, tag nn.Tag, of func(*nn.Flat[T]) []T) {
+	for _, b := range g.buckets {
+		if b.slices() == 1 {
+			continue
+		}
+		x := of(b.flat)
+		from, to := b.own()
+		in := g.staged(0, b.length)
+		clear(in[copy(in, x[from:to]):])
+		for i := len(b.axes) - 1; i >= 0; i-- {
+			n := c.Size(b.axes[i])
+			if n == 1 {
+				continue
+			}
+			out := g.staged((len(b.axes)-i)%2, len(in)*n)
+			c.Do(&nn.Op{Axis: b.axes[i], Kind: nn.AllGather, DType: tensor.DTypeOf[T](), Tag: tag, Site: site,
+				In: tensor.Bytes(in), Out: tensor.Bytes(out)})
+			in = out
+		}
+		for i := range b.slices() {
+			copy(x[b.cuts[i]:b.cuts[i+1]], in[i*b.length:])
+		}
+	}
+}
+
+// staged is one of two buffers, with n elements.
+func (g *Grads[T]) staged(i, n int) []T {
+	if cap(g.stage[i]) < n {
+		g.stage[i] = make([]T, n)
+	}
+	return g.stage[i][:n]
+}
+
+// NotFiniteError says that a gradient is not a number before it was added over ranks.
+type NotFiniteError struct {
+	Rank, Step int
+	Name       string // of the parameter
+	Index      int    // of the element in this rank's shard
+	Value      float64
+}
+
+func (e *NotFiniteError) Error() string {
+	return fmt.Sprintf("rank %d found %v in the gradient of %s, element %d of its shard, at step %d, before the gradients are added over ranks; "+
+		"ddp.check_for_nan_in_grad: false lets the run go on, train.skip_nan_steps: true skips the step",
+		e.Rank, e.Value, e.Name, e.Index, e.Step)
+}
+
+// CheckFinite is the first gradient of this rank, in declaration order, that is not finite; nil if all are.
+func (g *Grads[T]) CheckFinite(step int) error {
+	for _, q := range g.params.List {
+		for _, x := range append([][]T{q.Grad}, q.Uses...) {
+			for i, v := range x {
+				if v-v != 0 {
+					return &NotFiniteError{Rank: g.layout.Rank, Step: step, Name: q.Name, Index: i, Value: float64(v)}
+				}
+			}
+		}
+	}
+	return nil
+}
