@@ -37,6 +37,17 @@ func (c *checker) ddp() {
 	if c.s.DDP.BF16() && c.s.Train.DType == "fp64" {
 		c.fail("ddp.grad_reduce_in_fp32", "false rounds gradients to bf16 on their way, which fp64 is not for; nearest legal: true, or dtype fp32", "train.dtype")
 	}
+	c.policy()
+}
+
+// policy notes which of two policies about figures that are not finite wins.
+func (c *checker) policy() {
+	if c.s.DDP.CheckForNaNInGrad && c.s.Train.SkipNaNSteps {
+		c.note("ddp.check_for_nan_in_grad ends the run at a gradient that train.skip_nan_steps would skip")
+	}
+	if c.s.Train.CheckForNaNInLoss && c.s.Train.SkipNaNMicrobatches {
+		c.note("train.check_for_nan_in_loss has no effect with skip_nan_microbatches, which drops the microbatch")
+	}
 }
 
 // scheduler holds the rules of learning rate and weight decay over a run.

@@ -4,7 +4,7 @@ import "fmt"
 
 // LossError says that a loss is not a number, under train.check_for_nan_in_loss.
 type LossError struct {
-	Rank, Step int
+	Rank, Step int // step is 0-based
 	Microbatch int // of the whole step
 	Depth      int // 0: the LM loss
 	Value      float64
@@ -15,8 +15,8 @@ func (e *LossError) Error() string {
 	if e.Depth > 0 {
 		term = fmt.Sprintf("mtp_%d loss", e.Depth)
 	}
-	return fmt.Sprintf("rank %d found %v in the %s of microbatch %d at step %d; train.check_for_nan_in_loss: false lets the run go on, "+
-		"train.skip_nan_microbatches: true drops the microbatch", e.Rank, e.Value, term, e.Microbatch, e.Step)
+	return fmt.Sprintf("rank %d found %v in the %s of microbatch %d in iteration %d; train.check_for_nan_in_loss: false lets the run go on, "+
+		"train.skip_nan_microbatches: true drops the microbatch", e.Rank, e.Value, term, e.Microbatch, e.Step+1)
 }
 
 // checkGrads ends the run at a gradient that is not a number, under ddp.check_for_nan_in_grad.

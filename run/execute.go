@@ -147,7 +147,8 @@ func (j *job) env(rank int, emit func(messages.Event)) model.Env {
 // shards takes one rank's parameters; when the last rank of a moment has come, a due checkpoint goes to the saver.
 func (j *job) shards(rank int, what string, step int, views []model.ShardView) {
 	if what == "grads" && j.reach != nil {
-		j.reach.Add(train.NewLR(j.s.Optimizer, j.s.Scheduler, j.s.Train.TrainIters).At(step), views)
+		rates := train.NewScheduler(j.s.Optimizer, j.s.Scheduler, j.s.Train).At(step)
+		j.reach.Add(max(rates.LR, rates.DecoupledLR), views)
 	}
 	if what == "grads" && !j.keepsGrads(step) {
 		return

@@ -113,7 +113,12 @@ func elementSize(s *config.Scenario) int {
 // routers and experts are whole on every rank, so this is an upper bound by at most their share.
 func (p *Plan) memory(s *config.Scenario) {
 	n := float64(s.Model.Parameters()) / float64(s.Sizes().TP) * float64(elementSize(s))
-	p.line("memory     about %s a rank: weights %s, gradients %s, moments %s, activations besides", bytesText(4*n), bytesText(n), bytesText(n), bytesText(2*n))
+	moments, share := 2*n, ""
+	if parts := s.Sizes().DP * s.Sizes().CP; s.Optimizer.UseDistributedOptimizer && parts > 1 {
+		moments, share = moments/float64(parts), fmt.Sprintf(" (1/%d of all)", parts)
+	}
+	p.line("memory     about %s a rank: weights %s, gradients %s, moments %s%s, activations besides", bytesText(2*n+moments), bytesText(n), bytesText(n),
+		bytesText(moments), share)
 }
 
 func bytesText(b float64) string {

@@ -151,16 +151,16 @@ func (g *Grads[T]) staged(i, n int) []T {
 
 // NotFiniteError says that a gradient is not a number before it was added over ranks.
 type NotFiniteError struct {
-	Rank, Step int
+	Rank, Step int    // step is 0-based
 	Name       string // of the parameter
 	Index      int    // of the element in this rank's shard
 	Value      float64
 }
 
 func (e *NotFiniteError) Error() string {
-	return fmt.Sprintf("rank %d found %v in the gradient of %s, element %d of its shard, at step %d, before the gradients are added over ranks; "+
+	return fmt.Sprintf("rank %d found %v in the gradient of %s, element %d of its shard, in iteration %d, before the gradients are added over ranks; "+
 		"ddp.check_for_nan_in_grad: false lets the run go on, train.skip_nan_steps: true skips the step",
-		e.Rank, e.Value, e.Name, e.Index, e.Step)
+		e.Rank, e.Value, e.Name, e.Index, e.Step+1)
 }
 
 // CheckFinite is the first gradient of this rank, in declaration order, that is not finite; nil if all are.

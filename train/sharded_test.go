@@ -340,7 +340,7 @@ func TestNotFinite(t *testing.T) {
 						var e *train.NotFiniteError
 						require.ErrorAs(t, err, &e)
 						require.Equal(t, []any{bad, 3, "bad", 517}, []any{e.Rank, e.Step, e.Name, e.Index})
-						require.ErrorContains(t, err, fmt.Sprintf("rank %d found %v in the gradient of bad, element 517 of its shard, at step 3", bad, value))
+						require.ErrorContains(t, err, fmt.Sprintf("rank %d found %v in the gradient of bad, element 517 of its shard, in iteration 4", bad, value))
 					}
 					copy(q.Grad, q.Uses[0])
 					site := nn.Site{Phase: nn.Update, Layer: -1}
