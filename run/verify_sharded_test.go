@@ -18,6 +18,7 @@ func TestShardedOptimizer(t *testing.T) {
 			{Sizes: mesh.Sizes{CP: 4}},
 			{Sizes: mesh.Sizes{TP: 2, CP: 2, DP: 2}, SP: true},
 			{Sizes: mesh.Sizes{CP: 2, DP: 2}, EP: 2},
+			{Sizes: mesh.Sizes{PP: 2, DP: 2}},
 			{Sizes: mesh.Sizes{TP: 2, CP: 2, DP: 2}, SP: true, EP: 2, ETP: 2, DType: "fp32"},
 		} {
 			if dp, fixed := pooled[name]; fixed {
@@ -26,7 +27,7 @@ func TestShardedOptimizer(t *testing.T) {
 			if v.EP > 1 && (name == "dense" || max(v.Sizes.TP, 1)*max(v.Sizes.CP, 1)*max(v.Sizes.DP, 1)%(v.EP*max(v.ETP, 1)) != 0) {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s/tp%d_cp%d_dp%d_ep%d_etp%d", name, v.Sizes.TP, v.Sizes.CP, v.Sizes.DP, v.EP, v.ETP), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/tp%d_cp%d_dp%d_pp%d_ep%d_etp%d", name, v.Sizes.TP, v.Sizes.CP, v.Sizes.DP, v.Sizes.PP, v.EP, v.ETP), func(t *testing.T) {
 				v := v
 				v.Overrides = []string{"transport.colocated=direct"}
 				whole := verified(t, name, v)
