@@ -11,6 +11,7 @@ import (
 	"phalanx/internal/inproc"
 	"phalanx/internal/inproc/property"
 	"phalanx/internal/inproc/trial"
+	"phalanx/model"
 )
 
 // placement is a layout of four decoder layers and two depths over a pipeline.
@@ -98,5 +99,18 @@ func TestPlacementThatDoesNotFit(t *testing.T) {
 	for _, stages := range []string{"", "Ett|tL|"} {
 		_, err := j.Run(trial.Layout{TP: 1, CP: 1, DP: 1, PP: 2, Stages: stages}, inproc.Options{})
 		require.Error(t, err, fmt.Sprintf("%q", stages))
+	}
+}
+
+// Ranks are built without a word to each other, in any order, tied and interleaved (NVIDIA/Megatron-LM#6747): copies of
+// the embedding are drawn, not sent.
+func TestRanksAreBuiltAlone(t *testing.T) {
+	m := mixture()
+	m.NumLayers, m.MoELayerFreq.Pattern, m.MTPNumLayers = 4, []int{0, 0, 0, 1}, 1
+	s := trial.Job{Model: m, Optimizer: trial.Adam, Seed: 3}.Scenario(trial.Layout{TP: 1, CP: 1, DP: 1, PP: 2, Stages: "Et|t|t|tmL"})
+	for _, rank := range []int{1, 0} {
+		programs, err := model.Programs(model.Env{Scenario: s, Rank: rank})
+		require.NoError(t, err)
+		require.Equal(t, rank == 0, programs[1] == nil, "the depth runs on the last stage alone")
 	}
 }

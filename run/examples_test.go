@@ -30,7 +30,7 @@ const (
 
 // exampleIDs are the public bugs that have a pair of files.
 var exampleIDs = []string{"a1", "a2", "a3", "a5", "a7", "a9i", "a9ii", "a11", "a12", "b1", "b2", "b5", "b6", "b9", "b10", "b11",
-	"c1", "c3", "c5", "c6", "d1", "d4", "d5", "d6", "g1", "g3", "g4", "g6", "g8", "m2"}
+	"c1", "c3", "c5", "c6", "d1", "d4", "d5", "d6", "e1", "g1", "g3", "g4", "g6", "g8", "m2"}
 
 // example is one file of the folder.
 type example struct {

@@ -135,3 +135,25 @@ func TestReadPayloadsAreOverwritten(t *testing.T) {
 		}), Options{Seed: seed, Overtake: true}))
 	}
 }
+
+// A collective of the whole pipeline in code that the last stage alone runs ends as a deadlock that names both sides
+// (PaddlePaddle/PaddleFleet#1550), and does not hang.
+func TestBroadcastOfOneStageIsDiagnosed(t *testing.T) {
+	sizes := mesh.Sizes{TP: 1, CP: 1, DP: 1, PP: 2}
+	site := nn.Site{Phase: nn.Forward, Layer: 1}
+	err := Run(sizes, each(func(c nn.Comm) {
+		b := []byte{1}
+		if c.Rank(mesh.PP) == 0 {
+			c.Do(&nn.Op{Axis: mesh.PP, Kind: nn.Put, DType: tensor.U8, Tag: nn.TagActivation, Site: site, In: b, To: []nn.Part{{Member: 1, Bytes: 1}}})
+			c.Do(&nn.Op{Axis: mesh.PP, Kind: nn.Get, DType: tensor.U8, Tag: nn.TagActivationGrad, Site: site, Out: b, From: []nn.Part{{Member: 1, Bytes: 1}}})
+			return
+		}
+		c.Do(&nn.Op{Axis: mesh.PP, Kind: nn.Get, DType: tensor.U8, Tag: nn.TagActivation, Site: site, Out: b, From: []nn.Part{{Member: 0, Bytes: 1}}})
+		sum(c, mesh.PP, 1) // which depth this step? the first stage never asks
+	}), Options{})
+	var d *DeadlockError
+	require.ErrorAs(t, err, &d)
+	require.ErrorContains(t, err, "rank 0 waits in pp get activation_grad")
+	require.ErrorContains(t, err, "rank 1 waits in pp all_reduce token_counts")
+	require.ErrorContains(t, err, "cycle")
+}

@@ -72,8 +72,8 @@ type Step struct {
 // Microbatch implements model.Source.
 func (j *Job) Microbatch(step, mb int) *nn.Microbatch { return j.Batches[step][mb] }
 
-// scenario is the job on a layout.
-func (j *Job) scenario(l Layout) *config.Scenario {
+// Scenario is the job on a layout.
+func (j Job) Scenario(l Layout) *config.Scenario {
 	s := &config.Scenario{Model: j.Model, Optimizer: j.Optimizer, Mutate: j.Mutate}
 	s.Model.TensorParallel, s.Model.ContextParallel, s.Model.PipelineParallel = l.TP, l.CP, max(l.PP, 1)
 	s.Model.PipelineLayoutText, s.Model.MicrobatchGroup = l.Stages, l.Group
@@ -105,7 +105,7 @@ type run struct {
 
 // Run trains on a layout. The error is one of the run, or a replica that drifted.
 func (j *Job) Run(l Layout, o inproc.Options) (*Outcome, error) {
-	s := j.scenario(l)
+	s := j.Scenario(l)
 	r := &run{job: j, s: s, out: &Outcome{}, weights: oracle.NewGatherer()}
 	wants := j.Wants
 	if wants == nil {
