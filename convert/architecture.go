@@ -78,7 +78,7 @@ func find(o *object) (*architecture, error) {
 func unknownKind(o *object, f field, kind string) error {
 	why := knownKinds[kind]
 	if why == "" {
-		why = "expected one of " + strings.Join(Architectures(), ", ") + near(kind, Architectures())
+		why = "expected one of " + strings.Join(Architectures(), ", ") + Near(kind, Architectures())
 	}
 	ps := Problems{{Where: f.at, Name: "model_type", Text: fmt.Sprintf("found %s: %s", f.text(), why)}}
 	r := newFields(o)

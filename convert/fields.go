@@ -149,7 +149,7 @@ func (r *fields) rest() {
 	}
 	for _, f := range r.o.fields {
 		if !r.asked[f.name] {
-			r.fail(f.name, "found %s: a field this version does not know, and it may change the model%s", f.text(), near(f.name, known))
+			r.fail(f.name, "found %s: a field this version does not know, and it may change the model%s", f.text(), Near(f.name, known))
 		}
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// near is `; did you mean "…"?` for a name that is at most a few edits from a known one; "" when none is.
-func near(name string, known []string) string {
+// Near is `; did you mean "…"?` for a name that is at most a few edits from a known one; "" when none is.
+func Near(name string, known []string) string {
 	best, least := "", min(3, 1+len(name)/4)+1
 	slices.Sort(known)
 	for _, k := range known {

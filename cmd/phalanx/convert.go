@@ -24,10 +24,11 @@ func (a *app) convertVerb() *cobra.Command {
 		Use:   "convert FROM TO",
 		Short: "turns a Hugging Face folder into a checkpoint, or a checkpoint into a Hugging Face folder",
 		Long: "Converts FROM into the new folder TO. A folder of Hugging Face (" + list(convert.Architectures()) + ") or a reference case becomes a\n" +
-			"checkpoint with a scenario.yaml that loads it; a checkpoint becomes config.json, shards and their index. Tensors are streamed.",
+			"checkpoint with a scenario.yaml that loads it; a checkpoint becomes config.json, shards and their index. Tensors are streamed. `convert megatron-args` is `megatron-args`.",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error { return a.convert(c.Context(), args, f) },
 	}
+	c.AddCommand(a.megatronArgsVerb())
 	c.Flags().StringVar(&f.DType, "dtype", "", "element type to write: fp32, bf16 or fp64; default fp32 for a checkpoint, as stored for Hugging Face")
 	c.Flags().BoolVar(&f.DropMTP, "drop-mtp", false, "leave all MTP layers out, and print their tensors")
 	c.Flags().StringVar(&f.shard, "max-shard-size", "5GB", "largest shard of a Hugging Face folder: bytes, or with KB, MB, GB, KiB, MiB or GiB")

@@ -121,7 +121,7 @@ func verbsOf(t *testing.T) []string {
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`Use:\s+"([a-z]+)[ "]`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`Use:\s+"([a-z-]+)[ "]`).FindAllStringSubmatch(string(text), -1) {
 			verbs = append(verbs, m[1])
 		}
 	}

@@ -39,6 +39,7 @@ var libraries = []library{
 	{prefix: "github.com/nats-io/", code: []string{"transport/natslink"}, tests: []string{"transport"}},
 	{prefix: "github.com/asynkron/protoactor-go", code: []string{"actors"}},
 	{prefix: "github.com/spf13/cobra", code: []string{"cmd"}},
+	{prefix: "mvdan.cc/sh/", code: []string{"convert/megatron"}},
 }
 
 // apart are lower floors that a folder leaves alone all the same, with the reason.
