@@ -22,7 +22,7 @@ optimizer: {lr: 0.01}
 dataset: {kind: synthetic, seq_length: 8}
 variants:
   - {name: fine}
-  - {name: pp, set: {model.pipeline_model_parallel_size: 2, expect.0.refused: pipeline_model_parallel_size}}
+  - {name: pp, set: {model.hybrid_layer_pattern: M, expect.0.refused: hybrid_layer_pattern}}
 `
 
 // scenarioFile is a file with some text.
@@ -38,17 +38,17 @@ func TestOneVariantMayBeRefusedAsItExpects(t *testing.T) {
 	require.Empty(t, problems)
 	require.Len(t, runs, 2)
 	require.Empty(t, runs[0].refusedBy)
-	require.Contains(t, runs[1].refusedBy, "model.pipeline_model_parallel_size")
+	require.Contains(t, runs[1].refusedBy, "model.hybrid_layer_pattern")
 	r := refusedReport(runs[1])
 	require.Equal(t, "pass", r.Verdict)
-	require.Equal(t, []string{"expect refused: pipeline_model_parallel_size: holds, got " + runs[1].refusedBy, "pair/pp: pass | 0 steps"}, outcome(r))
+	require.Equal(t, []string{"expect refused: hybrid_layer_pattern: holds, got " + runs[1].refusedBy, "pair/pp: pass | 0 steps"}, outcome(r))
 }
 
 func TestAProblemThatAnotherVariantHasTooStays(t *testing.T) {
-	_, problems := loadFile(scenarioFile(t, refusals), []string{"model.pipeline_model_parallel_size=2"})
+	_, problems := loadFile(scenarioFile(t, refusals), []string{"model.hybrid_layer_pattern=M"})
 	require.NotEmpty(t, problems)
 	for _, p := range problems {
-		require.Equal(t, "model.pipeline_model_parallel_size", p.Key)
+		require.Equal(t, "model.hybrid_layer_pattern", p.Key)
 	}
 }
 
