@@ -116,7 +116,7 @@ func (d *decoder) structure(n *node, at *loc, v reflect.Value) bool {
 
 // entry decodes one known key.
 func (d *decoder) entry(p pair, at *loc, v reflect.Value) {
-	if specOf(at.star()).absent(p.value) {
+	if p.value.unset || specOf(at.star()).absent(p.value) {
 		return
 	}
 	d.marks[at.String()] = mark{p.at, p.value}

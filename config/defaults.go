@@ -110,7 +110,7 @@ func (s *Scenario) deriveDataset(given func(key string) bool) {
 	if s.Model.PaddedVocabSize == 0 && d.Kind != "" && d.Kind != "reference" && s.vocabularyNeeds() == "" {
 		s.Model.PaddedVocabSize = byteVocab
 	}
-	if d.Kind == "rows" && d.SeqLength == 0 {
+	if d.Kind == "rows" && d.SeqLength == 0 && !given("dataset.seq_length") {
 		for i := range d.Rows {
 			d.SeqLength = max(d.SeqLength, d.Rows[i].length())
 		}

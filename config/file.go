@@ -18,6 +18,7 @@ type File struct {
 
 	runs     []Scenario
 	problems []Problems // of each run
+	checks   []*checker // of each run
 }
 
 // Runs are the scenarios to run: one per variant, named name/variant, or the file itself when it has none.
@@ -27,6 +28,11 @@ func (f *File) Runs() []Scenario { return slices.Clone(f.runs) }
 // RunProblems are the problems of run i: those of its values, wherever they are set. A run that expects to be refused
 // (Scenario.ExpectsRefusal) has what it wants when one of them contains the text.
 func (f *File) RunProblems(i int) Problems { return slices.Clone(f.problems[i]) }
+
+// RunProblem is a problem of run i that somebody else has found with a key: it stands where the key is set.
+func (f *File) RunProblem(i int, key, message string) Problem {
+	return f.checks[i].at(key).problem(key, message)
+}
 
 // Load reads a scenario file and applies overrides (section.key=value). It returns every problem; the File is never nil
 // and holds what could be read.
@@ -72,7 +78,7 @@ func Parse(name string, src []byte, overrides []string) (*File, Problems) {
 	c := f.build(base)
 	f.Base = *c.s
 	if len(f.Base.Variants) == 0 {
-		f.runs, f.problems = []Scenario{f.Base}, []Problems{append(c.problems, problems...).tidy()}
+		f.runs, f.problems, f.checks = []Scenario{f.Base}, []Problems{append(c.problems, problems...).tidy()}, []*checker{c}
 		return f, f.problems[0]
 	}
 	f.buildVariants(c, root, settings, problems)
@@ -149,7 +155,7 @@ func (f *File) buildVariants(c *checker, root *node, settings []override, unread
 		run := f.build(without(tree, "variants"))
 		run.s.Name = f.Base.Name + "/" + v.Name
 		problems = append(problems, run.problems...)
-		f.runs = append(f.runs, *run.s)
+		f.runs, f.checks = append(f.runs, *run.s), append(f.checks, run)
 		f.problems = append(f.problems, append(problems, unread...).tidy())
 	}
 }

@@ -105,7 +105,7 @@ var runKeys = []spec{
 var expectKeys = []spec{
 	{key: "expect", doc: "What must hold, else the run exits with 3."},
 	{key: "expect.*.quantity", doc: "Dotted name of an observable, with an index as in probe.lm.grad_bias[2] or without; phalanx run --list-quantities prints them."},
-	{key: "expect.*.step", def: "= the last", in: between(0, MaxIterations), null: true, doc: "Step at which the quantity is read."},
+	{key: "expect.*.step", def: "= the last", in: between(1, MaxIterations), null: true, doc: "Step at which the quantity is read."},
 	{key: "expect.*.microbatch", def: "= 0", in: between(0, MaxMicrobatches), null: true, doc: "Microbatch at which the quantity is read."},
 	{key: "expect.*.row", in: between(0, MaxMicroBatch), null: true, doc: "Row of the quantity."},
 	{key: "expect.*.equals", null: true, doc: "The quantity is this number, fraction (-13/48) or list."},

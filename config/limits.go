@@ -58,7 +58,7 @@ const (
 	MaxThreads = 1024
 	// MinPieceBytes and MaxPieceBytes bound a piece of a tensor on the wire: below, headers outweigh data; above, piece
 	// and headers no longer fit the broker's default payload of 1 MiB.
-	MinPieceBytes = 64
+	MinPieceBytes = 1024
 	MaxPieceBytes = 1<<20 - 4096
 	// MaxTimeoutS is a day: waiting longer is waiting for ever.
 	MaxTimeoutS = 86400

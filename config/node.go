@@ -24,9 +24,11 @@ type node struct {
 	quote bool // written in quotes
 	// broken stands for a value that was refused while the tree was built: it has its problem already.
 	broken bool
-	at     place
-	items  []*node // list
-	pairs  []pair  // mapping
+	// unset stands for null as an override: the key is as if nobody had set it.
+	unset bool
+	at    place
+	items []*node // list
+	pairs []pair  // mapping
 }
 
 // pair is a key of a mapping with its value.

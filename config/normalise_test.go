@@ -12,7 +12,7 @@ import (
 // TestNormalised: the canonical text of one scenario, whole.
 func TestNormalised(t *testing.T) {
 	s := parsed(t, edited(t, "model:\n", "name: norm\nabout: \"two\\nlines\"\nmodel:\n", "{valid: 11}", "{tokens: [1, 2], labels: [-100, 3], answer: [0, 1]}",
-		"{quantity: lm loss, finite: true}", "{quantity: lm loss, step: 0, equals: [1, -13/48]}\n  - {same_as: single_rank, tolerance: 0}\n  - {detected: true, first: q}",
+		"{quantity: lm loss, finite: true}", "{quantity: lm loss, step: 1, equals: [1, -13/48]}\n  - {same_as: single_rank, tolerance: 0}\n  - {detected: true, first: q}",
 		"optimizer:\n", "transport: {embedded: true}\nmutate: mask_none\nprobe: bias_only\noptimizer:\n"))
 	want := `name: norm
 about: "two\nlines"
@@ -149,7 +149,7 @@ checkpoint:
   save_interval: 0
 mutate: [mask_none]
 probe: bias_only
-expect: [{quantity: "lm loss", step: 0, equals: [1, -0.2708333333333333]}, {tolerance: 0, same_as: single_rank}, {detected: true, first: q}]
+expect: [{quantity: "lm loss", step: 1, equals: [1, -0.2708333333333333]}, {tolerance: 0, same_as: single_rank}, {detected: true, first: q}]
 `
 	require.Equal(t, want, string(s.Normalised()))
 	requireSame(t, s)

@@ -73,6 +73,9 @@ func (o override) apply(root *node) (*node, *Problem) {
 // put copies n with the override's value at path below it; text says why that cannot be done.
 func put(n *node, path []string, o override) (_ *node, text string) {
 	if len(path) == 0 {
+		if o.value.null() && !o.value.broken {
+			return &node{tag: o.value.tag, at: o.value.at, unset: true}, ""
+		}
 		return o.value, ""
 	}
 	index, err := strconv.Atoi(path[0])

@@ -32,7 +32,6 @@ func TestOverrideProblems(t *testing.T) {
 		{"model.num_layers=[1", "model.num_layers: not YAML: did not find expected ',' or ']' while parsing a flow sequence that starts at line 1"},
 		{"rng.seed=!!int 3", "rng.seed: found the tag !!int; a scenario has no tags, write the plain value"},
 		{"expect.0.equals={a: 1, a: 2}", "expect.0.equals.a: duplicate key; it is already set, remove one"},
-		{"name=null", "name: found nothing, expected text; give a value or remove the key"},
 		{"model.tensor_model_parallel_size=4", ""},
 	} {
 		t.Run(c.override, func(t *testing.T) {
@@ -50,6 +49,29 @@ func TestOverrideProblems(t *testing.T) {
 	require.Len(t, got, 1)
 	require.True(t, strings.HasSuffix(got[0], "found 71 dotted parts; no key has more than 64"), got[0])
 	require.Less(t, len(got[0]), 300)
+}
+
+// TestNullUnsets: null as an override, in a variant too, is as if nobody had set the key; a key that must be there is then
+// missing, and a key that does not exist is no key.
+func TestNullUnsets(t *testing.T) {
+	f, problems := Parse("f.yaml", []byte(goodFile), []string{"dataset.seq_length=null", "name=null", "logger.mask_report=null"})
+	require.Empty(t, problems)
+	require.Equal(t, 16, f.Base.Dataset.SeqLength, "the longest row")
+	require.Equal(t, "f", f.Base.Name)
+	require.Equal(t, []string{"f.yaml:11:1: train.train_iters: required key is missing; expected a whole number from 1 to 2147483647"},
+		problemsOf(goodFile, "train.train_iters=null"))
+	require.Contains(t, problemsOf(goodFile, "model.num_layer=null")[0], "unknown key; did you mean model.num_layers?")
+
+	variants := edited(t, "seq_length: 16", "seq_length: 16\n  min_valid: 3", "kind: rows", "kind: synthetic") + `
+variants:
+  - {name: synthetic, set: {dataset.rows: null, expect: null}}
+  - {name: rows, set: {dataset.kind: rows, dataset.min_valid: null, dataset.seq_length: null}}
+`
+	f, problems = Parse("f.yaml", []byte(variants), nil)
+	require.Empty(t, problems)
+	require.Nil(t, f.Runs()[0].Dataset.Rows)
+	require.Empty(t, f.Runs()[0].Expect)
+	require.Equal(t, 16, f.Runs()[1].Dataset.SeqLength)
 }
 
 func TestOverridesApply(t *testing.T) {

@@ -89,6 +89,12 @@ func distance(a, b string) int {
 	return above[len(t)]
 }
 
+// Nearest is the candidate that a mistyped word was meant to be; "" if none is close.
+func Nearest(word string, candidates []string) string {
+	best, _ := nearest(word, candidates)
+	return best
+}
+
 // nearest is the candidate closest to word, the first of equals, and its distance. Nothing is returned when none is
 // close enough to be what was meant: one edit in four characters, at most three, and never more than the word changes.
 func nearest(word string, candidates []string) (string, int) {

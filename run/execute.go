@@ -75,7 +75,7 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	}
 	if s.Checkpoint.Load != "" {
 		if j.initial, err = j.loadWeights(); err != nil {
-			return nil, err
+			return nil, &KeyError{"checkpoint.load", err}
 		}
 	}
 	return j, nil

@@ -32,12 +32,13 @@ func ExitCode(err error) int {
 	var refused *RefusedError
 	var weight *model.WeightError
 	var cannot *model.RefusedError
+	var key *KeyError
 	switch {
 	case err == nil:
 		return ExitHeld
 	case errors.Is(err, actors.ErrInterrupted), errors.Is(err, context.Canceled):
 		return ExitInterrupted
-	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot):
+	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key):
 		return ExitBadInput
 	}
 	return ExitFailed

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"phalanx/config"
-	"phalanx/nn"
 	"phalanx/oracle"
 )
 
@@ -245,8 +244,8 @@ func Quantities(s config.Scenario) ([]string, error) {
 			names = append(names, scope+"."+q)
 		}
 	}
-	for t := nn.Tag(1); !strings.HasPrefix(t.String(), "tag("); t++ {
-		names = append(names, "messages."+t.String()+".count", "messages."+t.String()+".bytes")
+	for _, kind := range messageKinds() {
+		names = append(names, "messages."+kind+".count", "messages."+kind+".bytes")
 	}
 	if s.Probe.BiasOnly {
 		names = append(names, "probe.lm.grad_bias")

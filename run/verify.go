@@ -139,13 +139,23 @@ func caseScenario(c *golden.Case, v VerifyOptions) (config.Scenario, error) {
 	s.Dataset = config.Dataset{Kind: "reference", Path: path, SeqLength: seq}
 	file, problems := config.Parse(c.Path, s.Normalised(), append(layoutOverrides(c, v), v.Overrides...))
 	if len(problems) > 0 {
-		return config.Scenario{}, problems
+		return config.Scenario{}, unplaced(problems, c.Path)
 	}
 	runs := file.Runs()
 	if len(runs) != 1 {
 		return config.Scenario{}, errors.New("a reference case has no variants")
 	}
 	return runs[0], nil
+}
+
+// unplaced takes away the places that are none: lines of a text that nobody has seen. What an override says keeps its place.
+func unplaced(problems config.Problems, path string) config.Problems {
+	for i := range problems {
+		if problems[i].File == path {
+			problems[i].File, problems[i].Line, problems[i].Column = "", 0, 0
+		}
+	}
+	return problems
 }
 
 // layoutOverrides are the flags of verify as overrides of the keys they stand for.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"phalanx/config"
 	"phalanx/run"
 	"phalanx/telemetry"
 )
@@ -29,6 +30,9 @@ func (a *app) runVerb() *cobra.Command {
 		Short: "runs scenarios",
 		Long:  "Runs scenarios one after the other and checks what they expect. Overrides hold for every file.",
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkNATS(c); err != nil {
+				return err
+			}
 			return a.run(c.Context(), args, f)
 		},
 	}
@@ -37,6 +41,14 @@ func (a *app) runVerb() *cobra.Command {
 	c.Flags().StringVar(&f.out, "out", "", "folder for logs, report and checkpoints")
 	c.Flags().BoolVar(&f.listQuantities, "list-quantities", false, "print the names that expectations can use, and run nothing")
 	return c
+}
+
+// checkNATS refuses --nats without a value, as an unset variable of a shell gives it: it would start a server of its own.
+func checkNATS(c *cobra.Command) error {
+	if f := c.Flags().Lookup("nats"); f.Changed && strings.TrimSpace(f.Value.String()) == "" {
+		return usagef("phalanx %s: --nats has no value, expected the URL of a NATS server as nats://127.0.0.1:4222; without the flag one runs inside this process", c.Name())
+	}
+	return nil
 }
 
 // run loads every file before anything runs, so that a bad last file does not cost the time of those before it.
@@ -52,12 +64,20 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 	if f.listQuantities {
 		return a.listQuantities(all)
 	}
+	if problems := inputProblems(all, f.out); len(problems) > 0 {
+		return problems
+	}
 	j, err := telemetry.OpenJSON(f.json, a.stdout)
 	if err != nil {
 		return usagef("--json: %v", err)
 	}
 	code := run.ExitHeld
+	var saved kept
 	for i, s := range all {
+		if s.Checkpoint.Load, err = saved.located(s); err != nil {
+			return errors.Join(err, j.Close())
+		}
+		saved.add(s.Scenario, folder(f.out, s.Name, len(all)))
 		one, err := a.runScenario(ctx, s, f, folder(f.out, s.Name, len(all)), heading(i, len(all), s.Name), j)
 		if code = worse(code, one); err != nil || one == run.ExitInterrupted {
 			return errors.Join(err, ended(code), j.Close())
@@ -125,6 +145,9 @@ func (a *app) train(ctx context.Context, s scenario, o run.Options) (*run.Report
 		return refusedReport(s), nil
 	}
 	report, err := run.Execute(ctx, s.Scenario, o)
+	if key := (*run.KeyError)(nil); errors.As(err, &key) {
+		err = config.Problems{s.problem(key.Key, key.Err.Error())}
+	}
 	if report == nil {
 		report = emptyReport(s.Name)
 	}

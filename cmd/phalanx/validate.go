@@ -75,7 +75,7 @@ func check(file string, overrides []string) config.Problems {
 			problems = append(problems, dataProblems(s)...)
 		}
 	}
-	return problems
+	return append(problems, inputProblems(runs, "")...)
 }
 
 // dataProblems opens the data of a scenario; variants that share data share its problems.
@@ -90,7 +90,7 @@ func dataProblems(s scenario) config.Problems {
 	}
 	var problems config.Problems
 	for _, p := range bad.Problems {
-		problems = append(problems, config.Problem{File: s.file, Key: "dataset", Message: p.String()})
+		problems = append(problems, s.problem("dataset", p.String()))
 	}
 	return problems
 }

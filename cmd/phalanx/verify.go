@@ -64,6 +64,9 @@ func (f *verifyFlags) check(c *cobra.Command) error {
 			return usagef("phalanx verify: found --%s %d, expected 1 or more", s.name, *s.value)
 		}
 	}
+	if err := checkNATS(c); err != nil {
+		return err
+	}
 	if f.dtype != "fp64" && f.dtype != "fp32" {
 		return usagef("phalanx verify: found --dtype %s, expected fp64 or fp32", f.dtype)
 	}

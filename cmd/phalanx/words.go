@@ -8,7 +8,7 @@ import (
 )
 
 // overridePattern is section.key=value, or one of the keys without a section that a command line sets. A file of such a name can still be given as ./section.key=value.
-var overridePattern = regexp.MustCompile(`^([A-Za-z_]\w*(\.\w+)+|mutate|probe)=`)
+var overridePattern = regexp.MustCompile(`^([A-Za-z_]\w*(\.\w+)+|mutate|probe|expect)=`)
 
 // split tells files from overrides, each in their order.
 func split(args []string) (files, overrides []string) {
