@@ -39,11 +39,15 @@ func NewReach(cfg config.Optimizer, tol float64) *Reach {
 	return &Reach{cfg: cfg, tol: tol, pow1: 1, pow2: 1, params: map[string]*reach{}}
 }
 
-// Add takes the gradients of the next step, whole fp64 tensors before clipping, and its learning rate.
+// Add takes the gradients of the next step, whole fp64 tensors before clipping, and its learning rate. A step whose norm is
+// not finite moves nothing: it is skipped, or everything is NaN from there on.
 func (r *Reach) Add(lr float64, grads []model.ShardView) {
+	clip, finite := r.clips(grads)
+	if !finite {
+		return
+	}
 	r.pow1 *= r.cfg.AdamBeta1
 	r.pow2 *= r.cfg.AdamBeta2
-	clip := r.clips(grads)
 	for _, g := range grads {
 		p := r.params[g.Spec.Name]
 		if p == nil {
@@ -55,21 +59,24 @@ func (r *Reach) Add(lr float64, grads []model.ShardView) {
 	}
 }
 
-// clips is the factor that brings each group's norm down to clip_grad.
-func (r *Reach) clips(grads []model.ShardView) map[string]float64 {
-	factor := map[string]float64{}
+// clips is the factor that brings each group's norm down to clip_grad; false if one is not finite.
+func (r *Reach) clips(grads []model.ShardView) (factor map[string]float64, finite bool) {
+	factor = map[string]float64{}
 	for _, g := range grads {
 		for _, v := range g.F64 {
 			factor[g.Spec.Group] += v * v
 		}
 	}
 	for group, squares := range factor {
+		if math.IsNaN(squares) || math.IsInf(squares, 0) {
+			return nil, false
+		}
 		factor[group] = 1
 		if r.cfg.ClipGrad > 0 {
 			factor[group] = math.Min(1, r.cfg.ClipGrad/(math.Sqrt(squares)+1e-6))
 		}
 	}
-	return factor
+	return factor, true
 }
 
 // step adds one step of one parameter.

@@ -114,6 +114,7 @@ func TestReachByHand(t *testing.T) {
 	r := reachOf(cfg, 1e-3, 0.01, [][]float64{{4, 4e-3, 0}})
 	require.InDeltaSlice(t, []float64{0.01 * 2e-3, 0.01 * 2, 0.01 * 2}, r.Of("w"), 1e-12)
 	require.Nil(t, r.Of("other"))
+	require.Equal(t, r.Of("w"), reachOf(cfg, 1e-3, 0.01, [][]float64{{1, math.NaN(), 0}, {4, 4e-3, 0}, {math.Inf(1), 0, 0}}).Of("w"), "skipped steps")
 	require.Equal(t, []float64{0, 0, 0}, reachOf(cfg, 0, 0.01, [][]float64{{4, 4e-3, 0}}).Of("w"), "tolerance 0: the same bits")
 	require.Nil(t, (*Reach)(nil).Of("w"))
 }
