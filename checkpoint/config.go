@@ -17,6 +17,9 @@ import (
 var layoutKeys = []string{
 	"tensor_model_parallel_size", "sequence_parallel", "context_parallel_size", "pipeline_model_parallel_size",
 	"expert_model_parallel_size", "expert_tensor_parallel_size", "virtual_pipeline_model_parallel_size",
+	"num_layers_per_virtual_pipeline_stage", "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
+	"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "pipeline_model_parallel_layout",
+	"microbatch_group_size_per_vp_stage",
 }
 
 // WriteConfig writes config.json into a checkpoint folder: the keys of the model section under their Megatron names,

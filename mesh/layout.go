@@ -72,6 +72,17 @@ func (l Layout) Hidden(j int) int {
 	return n
 }
 
+// LastLayered is the last chunk with decoder layers, which runs the final norm behind them.
+func (l Layout) LastLayered() int {
+	last := 0
+	for j, c := range l.Chunks {
+		if len(c.Layers) > 0 {
+			last = j
+		}
+	}
+	return last
+}
+
 // Standalone reports whether an MTP depth lies on another rank than the loss.
 func (l Layout) Standalone() bool {
 	for j, c := range l.Chunks {

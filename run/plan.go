@@ -21,13 +21,16 @@ func MakePlan(s config.Scenario) (*Plan, error) {
 	if m.MTPNumLayers > 0 {
 		p.line("depths     %d MTP, loss factor %g, loss mask %s", m.MTPNumLayers, m.MTPLossScaling, m.MTPLossMask)
 	}
-	p.line("ranks      %d = tp %d × cp %d × dp %d%s", sizes.World(), sizes.TP, sizes.CP, sizes.DP, spText(m))
+	p.line("ranks      %d = tp %d × cp %d × dp %d%s%s", sizes.World(), sizes.TP, sizes.CP, sizes.DP, ppText(sizes), spText(m))
 	p.line("batch      global %d = micro %d × %d microbatches × dp %d, sequence %d", s.Train.GlobalBatchSize, s.Train.MicroBatchSize,
 		s.NumMicrobatches(), sizes.DP, s.Dataset.SeqLength)
-	for _, axis := range []mesh.Axis{mesh.TP, mesh.CP, mesh.DP} {
+	for _, axis := range []mesh.Axis{mesh.TP, mesh.CP, mesh.EP, mesh.DP, mesh.PP} {
 		p.groups(sizes, axis)
 	}
 	p.ranks(&s)
+	if err := p.pipeline(&s); err != nil {
+		return nil, err
+	}
 	p.traffic(&s)
 	p.memory(&s)
 	for _, n := range s.Notes {
@@ -45,6 +48,13 @@ func spText(m *config.Model) string {
 		return ", sequence parallel"
 	}
 	return ""
+}
+
+func ppText(sizes mesh.Sizes) string {
+	if sizes.PP == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" × pp %d", sizes.PP)
 }
 
 func (p *Plan) groups(sizes mesh.Sizes, axis mesh.Axis) {
@@ -66,16 +76,20 @@ func (p *Plan) ranks(s *config.Scenario) {
 	for r := range sizes.World() {
 		c := sizes.Coord(r)
 		n := s.NumMicrobatches()
-		p.line("rank %-5d tp %d cp %d dp %d: layers 0–%d, heads 1/%d, microbatches %d–%d%s", r, c.TP, c.CP, c.DP, s.Model.NumLayers-1, sizes.TP,
+		what := fmt.Sprintf("layers 0–%d", s.Model.NumLayers-1)
+		if sizes.PP > 1 {
+			what = fmt.Sprintf("stage %d", c.PP)
+		}
+		p.line("rank %-5d tp %d cp %d dp %d: %s, heads 1/%d, microbatches %d–%d%s", r, c.TP, c.CP, c.DP, what, sizes.TP,
 			c.DP*n, (c.DP+1)*n-1, depthText(&s.Model))
 	}
 }
 
 func depthText(m *config.Model) string {
-	switch m.MTPNumLayers {
-	case 0:
+	switch {
+	case m.MTPNumLayers == 0 || m.PipelineParallel > 1:
 		return ""
-	case 1:
+	case m.MTPNumLayers == 1:
 		return ", depth 1"
 	}
 	return fmt.Sprintf(", depths 1–%d", m.MTPNumLayers)
