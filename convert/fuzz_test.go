@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"phalanx/config"
 )
 
 // FuzzConfig: no config.json panics; every refusal is Problems with a place; what is accepted is a legal model, whose
@@ -40,6 +42,14 @@ func FuzzConfig(f *testing.F) {
 		m.MoERouterBalancing, back.MoERouterBalancing = nil, nil // for training only
 		require.Equal(t, m, back)
 	})
+}
+
+// TestTrainingOnly: what export leaves out is keys that there are.
+func TestTrainingOnly(t *testing.T) {
+	for _, name := range trainingOnly {
+		_, ok := valueOf(&config.Model{}, name)
+		require.True(t, ok, "model.%s is no key", name)
+	}
 }
 
 // keysOf reads a config.json as import does.

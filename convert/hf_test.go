@@ -174,7 +174,7 @@ func dense(kind, class, dtype string, bias, norms bool) *model {
 
 // qwenMoE is Qwen3-MoE's architecture: the second of three layers is dense.
 func qwenMoE(dtype string) *model {
-	m := newModel(dtype, f("architectures", []string{"Qwen3MoeForCausalLM"}), f("attention_bias", false), f("attention_dropout", 0.0),
+	m := newModel(dtype, f("architectures", []string{"Qwen3MoeForCausalLM"}), f("attention_bias", false), f("attention_dropout", 0.1),
 		f("decoder_sparse_step", 1), f("head_dim", 12), f("hidden_act", "silu"), f("hidden_size", 8), f("initializer_range", 0.02),
 		f("intermediate_size", 10), f("max_position_embeddings", 40960), f("max_window_layers", 48), f("mlp_only_layers", []int{1}),
 		f("model_type", "qwen3_moe"), f("moe_intermediate_size", 4), f("norm_topk_prob", true), f("num_attention_heads", 2),

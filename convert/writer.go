@@ -48,12 +48,12 @@ func (w *writer) want(ok bool, key, format string, args ...any) {
 var trainingOnly = []string{
 	"moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_seq_aux_per_row", "moe_router_bias_update_rate",
 	"moe_router_fusion", "moe_input_jitter_eps", "moe_token_dispatcher_type", "moe_expert_capacity_factor", "moe_token_drop_policy",
-	"moe_drop_padding_tokens", "recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers", "mtp_loss_scaling_factor",
-	"mtp_detach_heads", "mtp_loss_mask", "calculate_per_token_loss", "loss_normalization", "hidden_dropout", "label_smoothing",
+	"moe_drop_padding_tokens", "moe_pad_expert_input_to_capacity", "recompute_granularity", "mtp_loss_scaling_factor",
+	"mtp_detach_heads", "mtp_loss_mask", "calculate_per_token_loss", "loss_normalization", "hidden_dropout", "label_smoothing_factor",
 	"tensor_model_parallel_size", "sequence_parallel", "context_parallel_size", "cp_comm_type", "pipeline_model_parallel_size",
 	"virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout", "num_layers_in_first_pipeline_stage",
 	"num_layers_in_last_pipeline_stage", "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
-	"num_layers_per_virtual_pipeline_stage", "mtp_standalone", "expert_model_parallel_size", "expert_tensor_parallel_size",
+	"microbatch_group_size_per_vp_stage", "expert_model_parallel_size", "expert_tensor_parallel_size",
 }
 
 // rest notes every key that is set to something else than its default and that no field says: a key nobody knows here

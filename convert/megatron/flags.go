@@ -46,7 +46,9 @@ var rename = map[string]string{
 	"norm-epsilon": "model.layernorm_epsilon", "num-experts": "model.num_moe_experts", "use-rope-scaling": "model.rope_scaling",
 	"seq-length": "dataset.seq_length", "seed": "rng.seed", "log-interval": "logger.log_interval", "save": "checkpoint.save",
 	"save-interval": "checkpoint.save_interval", "label-smoothing": "model.label_smoothing_factor", "split": "dataset.split",
-	"padded-vocab-size": "model.padded_vocab_size", "check-for-nan-in-loss-and-grad": "train.check_for_nan_in_loss",
+	"padded-vocab-size": "model.padded_vocab_size", "decoder-first-pipeline-num-layers": "model.num_layers_in_first_pipeline_stage",
+	"decoder-last-pipeline-num-layers":                 "model.num_layers_in_last_pipeline_stage",
+	"microbatch-group-size-per-virtual-pipeline-stage": "model.microbatch_group_size_per_vp_stage",
 }
 
 // special are flags that are not one key: they are read where the scenario is made.
@@ -56,12 +58,13 @@ var special = []string{
 	"make-vocab-size-divisible-by", "tokenizer-type", "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
 	"recompute-activations", "optimizer", "max-position-embeddings", "expert-tensor-parallel-size", "position-embedding-type",
 	"hidden-dropout", "attention-dropout", "no-position-embedding", "lr-decay-style",
+	"no-check-for-nan-in-loss-and-grad",
 }
 
 // switches are those of them that take no value.
 var switches = []string{
 	"swiglu", "squared-relu", "disable-bias-linear", "group-query-attention", "use-rotary-position-embeddings", "bf16", "fp16", "mock-data",
-	"recompute-activations", "no-position-embedding",
+	"recompute-activations", "no-position-embedding", "no-check-for-nan-in-loss-and-grad",
 }
 
 // why flags change nothing here.
@@ -92,14 +95,14 @@ var ignored = map[string]string{
 		"distributed-timeout-minutes ddp-bucket-size ddp-num-buckets ddp-average-in-collective use-nccl-ub nccl-ub nccl-communicator-config-path " +
 		"moe-enable-deepep moe-flex-dispatcher-backend moe-deepep-num-sms tp-comm-* no-async-tensor-model-parallel-allreduce align-grad-reduce " +
 		"no-align-param-gather no-align-grad-reduce defer-embedding-wgrad-compute wgrad-deferral-limit high-priority-stream-groups use-sharp " +
-		"microbatch-group-size-per-virtual-pipeline-stage no-scatter-gather-tensors-in-pipeline",
+		"no-scatter-gather-tensors-in-pipeline",
 	memory: "recompute-method recompute-num-layers recompute-modules distribute-saved-activations cpu-offloading* empty-unused-memory-level " +
 		"manual-gc manual-gc-interval no-manual-gc-eval use-cpu-initialization optimizer-cpu-offload optimizer-offload-fraction " +
 		"overlap-cpu-optimizer-d2h-h2d no-pin-cpu-* use-torch-optimizer-for-cpu-offload init-model-with-meta-device " +
 		"fp8-param-gather keep-fp8-transpose-cache moe-layer-recompute",
 	logging: "log-* no-log-* timing-log-level timing-log-option tensorboard-* wandb-* profile profile-* use-pytorch-profiler record-memory-history " +
 		"memory-snapshot-path one-logger-* enable-one-logger no-one-logger barrier-with-L1-time no-barrier-with-level-1-timing " +
-		"moe-per-layer-logging rerun-mode no-check-for-nan-in-loss-and-grad check-for-spiky-loss check-for-large-grads result-rejected-tracker-filename " +
+		"moe-per-layer-logging rerun-mode check-for-spiky-loss check-for-large-grads result-rejected-tracker-filename " +
 		"logging-level straggler-* disable-straggler-on-startup config-logger-dir",
 	saving: "ckpt-* async-save async-ckpt-* use-dist-ckpt dist-ckpt-* auto-detect-ckpt-format no-save-optim no-save-rng no-load-optim no-load-rng " +
 		"use-checkpoint-args exit-on-missing-checkpoint override-opt-param-scheduler use-checkpoint-opt-param-scheduler save-retain-interval " +

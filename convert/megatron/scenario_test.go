@@ -40,6 +40,10 @@ func TestMegatronDefaults(t *testing.T) {
 	require.Equal(t, uint64(1234), s.RNG.Seed)
 	require.Equal(t, 1, s.Train.GlobalBatchSize)
 
+	s, _ = scenarioOf(t, strings.Replace(least, "--hidden-dropout 0", "", 1))
+	require.Equal(t, []float64{0.1, 0}, []float64{s.Model.HiddenDropout, s.Model.AttentionDropout})
+	require.True(t, s.Train.CheckForNaNInLoss)
+
 	s, _ = scenarioOf(t, least+"--num-experts 4 --tensor-model-parallel-size 2 --sequence-parallel --moe-ffn-hidden-size 32")
 	require.Equal(t, 2, s.Model.ExpertTensorParallel, "Megatron's is tensor_model_parallel_size")
 	require.Equal(t, []any{2, "allgather", config.Words{"aux_loss"}, 0.0},
@@ -71,7 +75,7 @@ func TestFlags(t *testing.T) {
 		{"--log-throughput", "#   --log-throughput: logs and measurements"},
 		{"--seed 5 --seed 6", "  seed: 6\n"},
 		{"--moe_router_topk 2 --num-experts 4", "  moe_router_topk: 2\n"},
-		{"--no-check-for-nan-in-loss-and-grad", "#   --no-check-for-nan-in-loss-and-grad: logs"},
+		{"--no-check-for-nan-in-loss-and-grad", "#   --no-check-for-nan-in-loss-and-grad: a loss"},
 		{"--num-layers-per-virtual-pipeline-stage 3", "refused"},
 		{"--seed 1e3x", "refused"},
 		{"--lr", "refused"},

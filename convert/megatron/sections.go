@@ -185,8 +185,22 @@ func (m *maker) train() {
 	}
 	m.setOr("lr-decay-style", "scheduler.lr_decay_style", "linear")
 	m.samples()
+	m.nan()
 	if f, ok := m.given("load"); ok {
 		m.load(f)
+	}
+}
+
+// nan: Megatron ends a run with a loss that is not finite unless a flag says otherwise.
+func (m *maker) nan() {
+	const key = "train.check_for_nan_in_loss"
+	f, off := m.given("no-check-for-nan-in-loss-and-grad")
+	_, has := m.keys[key]
+	switch {
+	case has && !off:
+		m.add(key, "true", byDefault, flag{})
+	case off:
+		m.remark(f, "a loss that is not finite is an error only where train says so")
 	}
 }
 
