@@ -66,6 +66,8 @@ var modelKeys = []spec{
 		doc: "The router's input is multiplied by factors drawn from 1 - eps to 1 + eps; 0 or null: not."},
 	{key: "model.moe_shared_expert_intermediate_size", in: between(1, MaxFFN), null: true, doc: "Width of an expert that sees every token; null: none."},
 	{key: "model.moe_shared_expert_gate", def: "false", doc: "The shared expert's output is multiplied by a learned gate."},
+	{key: "model.moe_enable_routing_replay", def: "false",
+		doc: "The routers' choices are recorded in checkpoint.save_routing, or played from checkpoint.load_routing."},
 	{key: "model.moe_token_dispatcher_type", def: "allgather", legal: []string{"allgather", "alltoall", "flex"},
 		doc: "How tokens reach the ranks of their experts: all to every rank, one copy for each expert, or one copy for each rank."},
 	{key: "model.moe_expert_capacity_factor", in: above(0), null: true, none: "-1",

@@ -90,6 +90,9 @@ var runKeys = []spec{
 	{key: "checkpoint.save_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between checkpoints; 0: at the end only."},
 	{key: "checkpoint.load", null: true, doc: "safetensors file or folder with weights under Hugging Face names."},
 
+	{key: "checkpoint.save_routing", null: true, doc: "File for the choices of all routers in training, with model.moe_enable_routing_replay; below --out when relative."},
+	{key: "checkpoint.load_routing", null: true, doc: "Such a file: routers make its choices, with model.moe_enable_routing_replay."},
+
 	{key: "variants", doc: "Runs of this file: each is the file with its own settings."},
 	{key: "variants.*.name", def: required, doc: "Names the variant; unique in the file."},
 	{key: "variants.*.set", doc: "Dotted keys and their values, as overrides on the command line."},

@@ -14,7 +14,7 @@ func (c *checker) moe() {
 		c.fail(freq, fmt.Sprintf("has length %d, expected num_layers %d, one entry for each layer", n, m.NumLayers), "model.num_layers")
 	}
 	if m.NumMoEExperts == 0 {
-		c.noEffect("without num_moe_experts", moeKeys()...)
+		c.noEffect("without num_moe_experts", append(moeKeys(), "checkpoint.save_routing", "checkpoint.load_routing")...)
 		if m.MoEFFNHiddenSize != m.FFNHiddenSize {
 			c.note("model.moe_ffn_hidden_size has no effect without num_moe_experts")
 		}
@@ -25,6 +25,7 @@ func (c *checker) moe() {
 	c.groups()
 	c.balancing()
 	c.capacity()
+	c.replay()
 	if m.MoESharedExpertGate && m.MoESharedExpertSize == 0 {
 		c.fail("model.moe_shared_expert_gate", "true has no shared expert to gate; set moe_shared_expert_intermediate_size, or remove it",
 			"model.moe_shared_expert_intermediate_size")
@@ -156,6 +157,22 @@ func (c *checker) balancing() {
 	}
 	if m.MoEAuxLossCoeff.At(0) != 0 && types.Has("none") {
 		c.note("model.moe_aux_loss_coeff has no effect with moe_router_load_balancing_type none")
+	}
+}
+
+// replay: choices are recorded in a file or played from one.
+func (c *checker) replay() {
+	const key, save, load = "model.moe_enable_routing_replay", "checkpoint.save_routing", "checkpoint.load_routing"
+	on, saves, loads := c.s.Model.MoEEnableRoutingReplay, c.s.Checkpoint.SaveRouting != "", c.s.Checkpoint.LoadRouting != ""
+	switch {
+	case on && !saves && !loads:
+		c.fail(key, "true has no file; set checkpoint.save_routing to record the routers' choices, or checkpoint.load_routing to play them", save, load)
+	case on && saves && loads:
+		c.fail(save, "records what checkpoint.load_routing plays; remove one of the two", load)
+	case !on && saves:
+		c.fail(save, "needs model.moe_enable_routing_replay: true", key)
+	case !on && loads:
+		c.fail(load, "needs model.moe_enable_routing_replay: true", key)
 	}
 }
 

@@ -79,6 +79,7 @@ type Model struct {
 	MoEInputJitterEps           float64 `yaml:"moe_input_jitter_eps"`
 	MoESharedExpertSize         int     `yaml:"moe_shared_expert_intermediate_size"` // 0: none
 	MoESharedExpertGate         bool    `yaml:"moe_shared_expert_gate"`
+	MoEEnableRoutingReplay      bool    `yaml:"moe_enable_routing_replay"`
 	MoETokenDispatcher          string  `yaml:"moe_token_dispatcher_type"`  // alltoall | allgather | flex
 	MoEExpertCapacityFactor     float64 `yaml:"moe_expert_capacity_factor"` // 0: no limit
 	MoETokenDropPolicy          string  `yaml:"moe_token_drop_policy"`      // probs | position
@@ -289,6 +290,8 @@ type Checkpoint struct {
 	Save         string `yaml:"save"`          // folder; below --out when relative
 	SaveInterval int    `yaml:"save_interval"` // 0: at the end only
 	Load         string `yaml:"load"`          // safetensors file or folder with weights under Hugging Face names
+	SaveRouting  string `yaml:"save_routing"`  // file of the routers' choices; below --out when relative
+	LoadRouting  string `yaml:"load_routing"`  // such a file, to be played
 }
 
 // Variant is one run of several that a file describes: a name and dotted overrides.

@@ -105,7 +105,7 @@ func TestI11_ExpertsOnAnyLayout(t *testing.T) {
 	})
 }
 
-// Full recomputation changes no bit of a run: gradients, figures, weights, expert biases.
+// Recomputation, full or selective, changes no bit of a run: gradients, figures, weights, expert biases.
 func TestRecomputationChangesNoBit(t *testing.T) {
 	property.Check(t, 25, func(t *rapid.T) {
 		m := drawMixture(t)
@@ -113,7 +113,7 @@ func TestRecomputationChangesNoBit(t *testing.T) {
 		s := rapid.SampledFrom(spreads()).Draw(t, "layout")
 		plain := on(job, s, rapid.SampledFrom([]string{"alltoall", "allgather", "flex"}).Draw(t, "dispatcher"))
 		again := *plain
-		again.Model.RecomputeGranularity = "full"
+		again.Model.RecomputeGranularity = rapid.SampledFrom([]string{"full", "selective"}).Draw(t, "granularity")
 		want, err := plain.Run(s.Layout, inproc.Options{})
 		require.NoError(t, err)
 		got, err := again.Run(s.Layout, inproc.Options{Seed: 1})

@@ -30,6 +30,7 @@ type Env struct {
 	Observer   nn.Observer // nil: nobody looks
 	// Initial gives whole weights by name in place of the initial distribution; nil: initialise all.
 	Initial func(name string) ([]float64, error)
+	Replay  *moe.Replay // of the routers' choices; nil: every router chooses
 	// Shards is shown this rank's parameters: "grads" after reduction and before clipping of each step if an observer
 	// is set, "weights" whenever a checkpoint is due and at the end.
 	Shards func(what string, step int, shards []ShardView)
@@ -114,6 +115,9 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 		return nil, b.err
 	}
 	r.routers = b.routers
+	for _, router := range r.routers {
+		router.Replay = env.Replay
+	}
 	r.declareProbe(b)
 	b.params.Build()
 	for _, f := range b.build {

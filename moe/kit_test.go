@@ -141,5 +141,31 @@ func (g *rig[T]) forward(x batch) (outcome[T], func(dprob []T)) {
 	return out, func(dprob []T) { g.router.Backward(c, state, dprob) }
 }
 
+// tape is a recording: the choices of every forward, by row of the whole microbatch.
+type tape map[moe.Forward][]int32
+
+func (p tape) recorder(k int) *moe.Replay {
+	return &moe.Replay{Record: func(f moe.Forward, rows []int, experts []int32) {
+		for i, row := range rows {
+			for len(p[f]) < (row+1)*k {
+				p[f] = append(p[f], -1)
+			}
+			if row >= 0 {
+				copy(p[f][row*k:], experts[i*k:(i+1)*k])
+			}
+		}
+	}}
+}
+
+func (p tape) player(k int) *moe.Replay {
+	return &moe.Replay{Play: func(f moe.Forward, rows []int, experts []int32) {
+		for i, row := range rows {
+			if row >= 0 {
+				copy(experts[i*k:(i+1)*k], p[f][row*k:])
+			}
+		}
+	}}
+}
+
 // get is an observed quantity.
 func (o outcome[T]) get(name string) []float64 { return o.seen["test."+name] }

@@ -48,23 +48,30 @@ func weighed(score moe.ScoreFunc, pre bool, logits []float64, experts []int32) [
 func TestI25_ReplayPlaysChoicesBack(t *testing.T) {
 	property.Check(t, 100, func(t *rapid.T) {
 		e := rapid.IntRange(2, 6).Draw(t, "experts")
-		r := moe.Router[float64]{K: rapid.IntRange(1, e).Draw(t, "k"), PreSoftmax: rapid.Bool().Draw(t, "pre"), Replay: &moe.Replay{Record: true},
+		r := moe.Router[float64]{K: rapid.IntRange(1, e).Draw(t, "k"), PreSoftmax: rapid.Bool().Draw(t, "pre"),
 			Score: rapid.SampledFrom([]moe.ScoreFunc{moe.Softmax, moe.Sigmoid, moe.SqrtSoftplus}).Draw(t, "score"), Balancing: aux(moe.AuxLoss, 1)}
 		r.Fused = r.Score == moe.Softmax && rapid.Bool().Draw(t, "fused")
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contents"), 0))
 		b, s := rapid.IntRange(1, 2).Draw(t, "rows"), rapid.IntRange(1, 4).Draw(t, "positions")
 		var recorded [][]int32
+		plain, heard := r, tape{}
+		r.Replay = heard.recorder(r.K)
 		g := onLogits(e, r)
+		at := func(i int) moe.Forward { return moe.Forward{Step: i / 2, Microbatch: i % 2, Router: "test"} }
+		place := func(i int) { g.c.Site.Step, g.c.Microbatch = i/2, i%2 }
 		for i := range 3 {
-			g.c.Site.Microbatch = i
+			place(i)
+			g.c.Site.Phase = nn.Forward
 			recorded = append(recorded, g.run(drawn(rng, b, s, e, "some")).route.Expert)
+			require.Equal(t, recorded[i], heard[at(i)])
+			g.c.Site.Phase = nn.Eval // keeps nothing
+			g.run(drawn(rng, b, s, e, "some"))
 		}
-		require.Equal(t, recorded, r.Replay.Choices)
-		r.Replay.Rewind()
-		plain := r
-		plain.Replay = nil
+		require.Len(t, heard, 3)
+		r.Replay = heard.player(r.K)
+		g = onLogits(e, r)
 		for i := range 3 {
-			g.c.Site.Microbatch = i
+			place(i)
 			x := drawn(rng, b, s, e, "some")
 			got, free := g.run(x), onLogits(e, plain).run(x)
 			require.Equal(t, recorded[i], got.route.Expert)
@@ -74,6 +81,9 @@ func TestI25_ReplayPlaysChoicesBack(t *testing.T) {
 				want := weighed(r.Score, r.PreSoftmax, x.logits[row%b][row/b], experts)
 				require.NoError(t, trial.Near("probabilities", got.route.Prob[row*r.K:(row+1)*r.K], want, 1e-13))
 			}
+			g.c.Site.Phase = nn.Eval // plays nothing
+			require.Equal(t, free.route, g.run(x).route)
+			g.c.Site.Phase = nn.Forward
 		}
 	})
 }
@@ -83,10 +93,9 @@ func TestI25_ReplayPlaysChoicesBack(t *testing.T) {
 func TestI25_ReplayGradients(t *testing.T) {
 	for _, score := range []moe.ScoreFunc{moe.Softmax, moe.Sigmoid, moe.SqrtSoftplus} {
 		t.Run(fmt.Sprint(score), func(t *testing.T) {
-			p := &moe.Replay{}
-			for range 1 << 10 { // far more forwards than the check makes
-				p.Choices = append(p.Choices, []int32{3, 2, 0, 1, 2, 3, 1, 0, 3, 0, 1, 2})
-			}
+			p := &moe.Replay{Play: func(_ moe.Forward, _ []int, experts []int32) {
+				copy(experts, []int32{3, 2, 0, 1, 2, 3, 1, 0, 3, 0, 1, 2})
+			}}
 			checkGradients(t, mixture{e: 4, router: moe.Router[float64]{K: 2, Score: score, Replay: p, Balancing: aux(moe.AuxLoss, 0.4)}}, somePadding())
 		})
 	}
@@ -96,16 +105,16 @@ func TestI25_ReplayGradients(t *testing.T) {
 func TestI25_ReplayUnderRecomputation(t *testing.T) {
 	router := moe.Router[float64]{K: 2, Score: moe.Sigmoid, Balancing: aux(moe.AuxLoss, 0.4)}
 	for _, recording := range []bool{false, true} {
-		record := &moe.Replay{Record: true}
-		router.Replay = record
+		heard := tape{}
+		router.Replay = heard.recorder(2)
 		throughBlock(mixture{e: 4, router: router}, recording)
-		require.Len(t, record.Choices, 2)
-		for i, n := range record.Choices[1] { // something that nobody would choose again
-			record.Choices[1][i] = (n + 1) % 4
+		require.Len(t, heard, 2)
+		for i, n := range heard[moe.Forward{Microbatch: 1, Router: "layer.0"}] { // something that nobody would choose again
+			heard[moe.Forward{Microbatch: 1, Router: "layer.0"}][i] = (n + 1) % 4
 		}
 		var got []stepped
 		for _, recompute := range []bool{false, true} {
-			router.Replay = &moe.Replay{Choices: record.Choices}
+			router.Replay = heard.player(2)
 			got = append(got, throughBlock(mixture{e: 4, router: router}, recompute))
 		}
 		require.Equal(t, got[0], got[1])

@@ -82,7 +82,7 @@ func (r *Router[T]) Forward(c *nn.Ctx[T], x tensor.Mat[T]) (Routing[T], *routerS
 			r.routeRow(s, i, row)
 		}
 	}
-	r.Replay.exchange(forwardOf(c), c.Recompute, s.route.Expert, func(i int) { r.probabilities(s, i, row) }, r.K)
+	r.replay(c, s, row)
 	s.stats = r.counted(c, s)
 	kept, executed := applyCapacity(r.Capacity, c, s.route, e)
 	r.Bias.count(c, kept)

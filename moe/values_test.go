@@ -351,7 +351,7 @@ func TestBalancingSeesThePlainChoice(t *testing.T) {
 	for name, r := range map[string]moe.Router[float64]{
 		"bias":     {Score: moe.Sigmoid, Bias: biased(0, 5)},
 		"capacity": {Score: moe.Sigmoid, Capacity: moe.Capacity{Factor: 1}},
-		"replay":   {Score: moe.Sigmoid, Replay: &moe.Replay{Choices: [][]int32{{1, 1}}}},
+		"replay":   {Score: moe.Sigmoid, Replay: tape{{Router: "test"}: {1, 1}}.player(1)},
 		"groups":   {Score: moe.Sigmoid, Groups: moe.Groups{N: 2, Top: 1}, Bias: biased(0, 5)},
 	} {
 		r.K, r.Balancing = 1, aux(moe.AuxLoss, 1)

@@ -1,7 +1,9 @@
 package run
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -122,6 +124,14 @@ func located(s *config.Scenario, path string) string {
 	return filepath.Join(s.Dir, path)
 }
 
+// missing makes a refusal of a file of the scenario that is not there.
+func missing(key string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &RefusedError{What: key, Err: err}
+	}
+	return err
+}
+
 // loadWeights reads initial weights under Hugging Face names.
 func (j *job) loadWeights() (func(string) ([]float64, error), error) {
 	path, err := j.loadPath()
@@ -130,7 +140,7 @@ func (j *job) loadWeights() (func(string) ([]float64, error), error) {
 	}
 	f, err := checkpoint.OpenWeights(path)
 	if err != nil {
-		return nil, err
+		return nil, missing("checkpoint.load", err)
 	}
 	j.loaded = f
 	return f.Float64s, nil

@@ -31,6 +31,7 @@ type job struct {
 	record  *oracle.Recorder                // nil: nobody looks
 	initial func(string) ([]float64, error) // nil: initialise
 	loaded  *checkpoint.File                // initial's, closed at the end of the run
+	routing *routing                        // nil: routers choose, and nothing is kept
 	// keepStep0 keeps the gradients of the first step whatever the expectations read.
 	keepStep0 bool
 	// reach, of an oracle's one rank, follows the gradients of every step; nil: nobody asks.
@@ -78,6 +79,9 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 			return nil, &KeyError{"checkpoint.load", err}
 		}
 	}
+	if j.routing, err = j.openRouting(); err != nil {
+		return nil, err
+	}
 	return j, nil
 }
 
@@ -108,7 +112,9 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 	report := j.report(result, network.Name())
 	saved, saveErr := j.saver.wait()
 	report.Checkpoint = saved
-	err = errors.Join(err, saveErr)
+	if err = errors.Join(err, saveErr); err == nil {
+		err = j.saveRouting()
+	}
 	if err != nil {
 		report.Verdict, report.Error = "fail", err.Error()
 	}
@@ -133,7 +139,7 @@ func (j *job) actorJob(network transport.Network) actors.Job {
 }
 
 func (j *job) env(rank int, emit func(messages.Event)) model.Env {
-	env := model.Env{Scenario: &j.s, Rank: rank, Train: j.data.Train, Emit: emit, Initial: j.initial}
+	env := model.Env{Scenario: &j.s, Rank: rank, Train: j.data.Train, Emit: emit, Initial: j.initial, Replay: j.replay()}
 	if j.data.Validation != nil {
 		env.Validation = j.data.Validation
 	}

@@ -59,13 +59,14 @@ func oracleScenario(s config.Scenario) config.Scenario {
 	m.TensorParallel, m.ContextParallel, m.PipelineParallel, m.ExpertParallel, m.ExpertTensorParallel, m.SequenceParallel = 1, 1, 1, 1, 1, false
 	s.Dist.WorldSize, s.Train.DType, s.Train.EvalInterval = 1, "fp64", 0
 	s.Mutate, s.Expect, s.Checkpoint.Save, s.Checkpoint.SaveInterval = nil, nil, "", 0
+	m.MoEEnableRoutingReplay, s.Checkpoint.SaveRouting = s.Checkpoint.LoadRouting != "", ""
 	s.Logger.TokenLossReport, s.Logger.MaskReport = false, false
 	return s
 }
 
 // compareOracle runs the oracle and finds the first difference.
 func (j *job) compareOracle(ctx context.Context, report *Report) (*verdict, error) {
-	o, err := newJob(oracleScenario(j.s), Options{Logger: j.o.Logger})
+	o, err := newJob(oracleScenario(j.s), Options{Logger: j.o.Logger, Out: j.o.Out})
 	if err != nil {
 		return nil, fmt.Errorf("the single-rank oracle: %w", err)
 	}
