@@ -12,11 +12,11 @@ import (
 const (
 	// HeaderSize is the bytes of an encoded header. It is a multiple of 32, so that a payload behind it in one
 	// allocation stays aligned for every element type.
-	HeaderSize = 96
+	HeaderSize = 128
 	// Magic opens every header ("Px", little-endian).
 	Magic = 0x7850
 	// Version is the layout written below. A change of the layout changes it.
-	Version = 1
+	Version = 2
 )
 
 // The ways in which bytes fail to be a message. Test with errors.Is; the error itself is a *CodecError.
@@ -77,7 +77,7 @@ func (h *Header) CheckPayload(payload []byte) error {
 //
 //	magic u16, version u8, kind u8, run u64, topology u32, build u64, src u16, dst u16, incarnation u32, chan u16,
 //	step u32, microbatch u16, op u16, layer u16, phase u16, chunk u16, chunks u16, seq u64, edge u64, dtype u8,
-//	ndim u8, shape 4×u32, len u32, crc32c(payload) u32, crc32c(the 92 bytes before) u32
+//	ndim u8, shape 4×u32, log u64, 24 bytes of zero, len u32, crc32c(payload) u32, crc32c(the 124 bytes before) u32
 func (h *Header) Encode(dst []byte) {
 	le, b := binary.LittleEndian, dst[:HeaderSize]
 	le.PutUint16(b[0:], Magic)
@@ -102,9 +102,11 @@ func (h *Header) Encode(dst []byte) {
 	for i, s := range h.Shape {
 		le.PutUint32(b[68+4*i:], s)
 	}
-	le.PutUint32(b[84:], h.Len)
-	le.PutUint32(b[88:], h.PayloadCRC)
-	le.PutUint32(b[92:], Checksum(b[:92]))
+	le.PutUint64(b[84:], h.Log)
+	clear(b[92:116])
+	le.PutUint32(b[116:], h.Len)
+	le.PutUint32(b[120:], h.PayloadCRC)
+	le.PutUint32(b[124:], Checksum(b[:124]))
 }
 
 // Decode reads and checks the header at the front of src; what follows it is not looked at.
@@ -119,7 +121,7 @@ func Decode(src []byte) (Header, error) {
 	if b[2] != Version {
 		return Header{}, &CodecError{ErrVersion, uint64(b[2]), Version}
 	}
-	if found, want := Checksum(b[:92]), le.Uint32(b[92:]); found != want {
+	if found, want := Checksum(b[:124]), le.Uint32(b[124:]); found != want {
 		return Header{}, &CodecError{ErrHeaderCRC, uint64(found), uint64(want)}
 	}
 	h := Header{
@@ -142,8 +144,9 @@ func Decode(src []byte) (Header, error) {
 		Edge:        le.Uint64(b[58:]),
 		DType:       tensor.DType(b[66]),
 		NDim:        b[67],
-		Len:         le.Uint32(b[84:]),
-		PayloadCRC:  le.Uint32(b[88:]),
+		Log:         le.Uint64(b[84:]),
+		Len:         le.Uint32(b[116:]),
+		PayloadCRC:  le.Uint32(b[120:]),
 	}
 	for i := range h.Shape {
 		h.Shape[i] = le.Uint32(b[68+4*i:])

@@ -18,7 +18,7 @@ func drawHeader(t *rapid.T) Header {
 		Build: u64.Draw(t, "build"), Src: u16.Draw(t, "src"), Dst: u16.Draw(t, "dst"),
 		Incarnation: u32.Draw(t, "incarnation"), Chan: u16.Draw(t, "chan"), Step: u32.Draw(t, "step"),
 		Microbatch: u16.Draw(t, "mb"), Op: u16.Draw(t, "op"), Layer: u16.Draw(t, "layer"), Phase: u16.Draw(t, "phase"),
-		Chunk: u16.Draw(t, "chunk"), Chunks: u16.Draw(t, "chunks"), Seq: u64.Draw(t, "seq"), Edge: u64.Draw(t, "edge"),
+		Chunk: u16.Draw(t, "chunk"), Chunks: u16.Draw(t, "chunks"), Seq: u64.Draw(t, "seq"), Edge: u64.Draw(t, "edge"), Log: u64.Draw(t, "log"),
 		DType: tensor.DType(rapid.Byte().Draw(t, "dtype")), NDim: rapid.Byte().Draw(t, "ndim"),
 		Len: u32.Draw(t, "len"), PayloadCRC: u32.Draw(t, "crc"),
 	}
@@ -46,7 +46,7 @@ func sample() Header {
 	return Header{
 		Kind: Data, Run: 0x0102030405060708, Topology: 0x11121314, Build: 0x2122232425262728, Src: 0x3132, Dst: 0x4142,
 		Incarnation: 0x51525354, Chan: 0x6162, Step: 0x71727374, Microbatch: 0x8182, Op: 0x9192, Layer: 0xa1a2,
-		Phase: 0xb1b2, Chunk: 0xc1c2, Chunks: 0xd1d2, Seq: 0xe1e2e3e4e5e6e7e8, Edge: 0xf1f2f3f4f5f6f7f8,
+		Phase: 0xb1b2, Chunk: 0xc1c2, Chunks: 0xd1d2, Seq: 0xe1e2e3e4e5e6e7e8, Edge: 0xf1f2f3f4f5f6f7f8, Log: 0x2a3a4a5a6a7a8a9a,
 		DType: tensor.F32, NDim: 4, Shape: [4]uint32{0x0a0b0c0d, 0x1a1b1c1d, 0x2a2b2c2d, 0x3a3b3c3d},
 	}
 }
@@ -58,16 +58,18 @@ func TestLayout(t *testing.T) {
 	var b [HeaderSize]byte
 	h.Encode(b[:])
 	want := []byte{
-		0x50, 0x78, 1, 1,
+		0x50, 0x78, 2, 1,
 		8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
 		0x32, 0x31, 0x42, 0x41, 0x54, 0x53, 0x52, 0x51, 0x62, 0x61, 0x74, 0x73, 0x72, 0x71, 0x82, 0x81,
 		0x92, 0x91, 0xa2, 0xa1, 0xb2, 0xb1, 0xc2, 0xc1, 0xd2, 0xd1,
 		0xe8, 0xe7, 0xe6, 0xe5, 0xe4, 0xe3, 0xe2, 0xe1, 0xf8, 0xf7, 0xf6, 0xf5, 0xf4, 0xf3, 0xf2, 0xf1,
 		1, 4, 0x0d, 0x0c, 0x0b, 0x0a, 0x1d, 0x1c, 0x1b, 0x1a, 0x2d, 0x2c, 0x2b, 0x2a, 0x3d, 0x3c, 0x3b, 0x3a,
+		0x9a, 0x8a, 0x7a, 0x6a, 0x5a, 0x4a, 0x3a, 0x2a,
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // spare
 		9, 0, 0, 0,
 		0x83, 0x92, 0x06, 0xe3, // CRC-32C of "123456789" is the well-known check value 0xe3069283
 	}
-	require.Equal(t, want, b[:92])
+	require.Equal(t, want, b[:124])
 	require.Zero(t, HeaderSize%32)
 }
 
@@ -107,22 +109,22 @@ func TestErrorsSayFoundAndExpected(t *testing.T) {
 	h.Encode(frame)
 	copy(frame[HeaderSize:], []byte{1, 2, 3})
 
-	_, err := Decode(frame[:95])
-	require.EqualError(t, err, "too short: found 95 bytes, expected at least 96")
+	_, err := Decode(frame[:127])
+	require.EqualError(t, err, "too short: found 127 bytes, expected at least 128")
 	var c *CodecError
 	require.True(t, errors.As(err, &c))
 	require.ErrorIs(t, err, ErrShort)
 
-	_, _, err = DecodeFrame(frame[:98])
+	_, _, err = DecodeFrame(frame[:HeaderSize+2])
 	require.EqualError(t, err, "length of the payload: found 2 bytes, expected 3")
 
 	other := append([]byte(nil), frame...)
 	other[2] = 9
 	_, err = Decode(other)
-	require.EqualError(t, err, "another version of the header: found 9, expected 1: run the same build everywhere")
+	require.EqualError(t, err, "another version of the header: found 9, expected 2: run the same build everywhere")
 
 	other = append([]byte(nil), frame...)
-	other[98] = 0
+	other[HeaderSize+2] = 0
 	_, _, err = DecodeFrame(other)
 	require.ErrorContains(t, err, "payload checksum: found 0x")
 }

@@ -43,6 +43,7 @@ type Header struct {
 	Chunks      uint16
 	Seq         uint64
 	Edge        uint64 // dense count of pieces from Src to Dst, set by the link
+	Log         uint64 // dense count of messages from Src to Dst on Chan, set by package recovery; 0 without recovery
 	DType       tensor.DType
 	NDim        uint8
 	Shape       [4]uint32 // Shape[0]: elements of the whole operation

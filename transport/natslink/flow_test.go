@@ -256,9 +256,9 @@ func TestOldCreditChangesNothing(t *testing.T) {
 	f.push(t, 0, []byte("x"))
 	f.publish()
 	e := f.out.edges[1]
-	require.NoError(t, f.out.credited(1, totals{pieces: 1, bytes: 97, chans: []chanTotal{{0, 97}}}))
+	require.NoError(t, f.out.credited(1, totals{pieces: 1, bytes: 129, chans: []chanTotal{{0, 129}}}))
 	require.NoError(t, f.out.credited(1, totals{chans: []chanTotal{{0, 0}}}))
-	require.Equal(t, []uint64{1, 97, 97}, []uint64{e.acked, e.transit.back, e.chans[0].window.back})
+	require.Equal(t, []uint64{1, 129, 129}, []uint64{e.acked, e.transit.back, e.chans[0].window.back})
 }
 
 func TestImpossibleCreditIsRefused(t *testing.T) {
@@ -267,9 +267,9 @@ func TestImpossibleCreditIsRefused(t *testing.T) {
 	f.push(t, 0, []byte("x"))
 	f.publish()
 	require.ErrorContains(t, f.out.credited(1, totals{pieces: 2}), "credit for 2 pieces, 1 were sent")
-	require.ErrorContains(t, f.out.credited(1, totals{pieces: 1, bytes: 98}), "credit for 98 bytes, 97 were sent")
+	require.ErrorContains(t, f.out.credited(1, totals{pieces: 1, bytes: 130}), "credit for 130 bytes, 129 were sent")
 	require.ErrorContains(t, f.out.credited(1, totals{chans: []chanTotal{{3, 1}}}), "credit on channel 0x0003")
-	require.ErrorContains(t, f.out.credited(1, totals{chans: []chanTotal{{0, 98}}}), "credit for 98 bytes, 97 were sent")
+	require.ErrorContains(t, f.out.credited(1, totals{chans: []chanTotal{{0, 130}}}), "credit for 130 bytes, 129 were sent")
 
 	_, err := decodeTotals(make([]byte, 5))
 	require.ErrorContains(t, err, "found 5 bytes, expected at least 18")

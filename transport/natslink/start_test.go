@@ -48,7 +48,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	require.ErrorContains(t, err, `found run id ""`)
 	refused(t, Options{Embedded: true, Creds: "x"}, "the embedded server knows no credentials")
 	refused(t, Options{Embedded: true, PieceBytes: 10}, "found pieces of 10 bytes, expected 1024 to 4194304")
-	refused(t, Options{Embedded: true, CreditBytes: 10}, "found credits of 10 bytes, expected at least 2240")
+	refused(t, Options{Embedded: true, CreditBytes: 10}, "found credits of 10 bytes, expected at least 2304")
 	refused(t, Options{Embedded: true, Ranks: -1}, "found -1 ranks")
 	refused(t, Options{Embedded: true, URL: "http://x"}, "found http://x for the embedded server to listen at")
 	refused(t, Options{URL: "nats://127.0.0.1:1", TLSCA: "/nowhere/ca.pem"}, "the TLS CA file cannot be read", "/nowhere/ca.pem")

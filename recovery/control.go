@@ -1,0 +1,171 @@
+package recovery
+
+import (
+	"fmt"
+	"maps"
+)
+
+// Kind is what a control message says.
+type Kind uint8
+
+// The control messages.
+const (
+	Hello   Kind = iota + 1 // a new life: tell me what you have of mine, and what is durable with you
+	Need                    // I have everything before these numbers of yours; send the rest
+	TooOld                  // of what you ask for I have nothing before these numbers: it was before this generation
+	Durable                 // these steps of mine can be read
+	Done                    // my programs have ended
+	Rest                    // the answer to Need ends before this number, and there is more
+)
+
+// String is the kind's name.
+func (k Kind) String() string {
+	names := [...]string{"?", "hello", "need", "too_old", "durable", "done", "rest"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Control is a message between the machines of two ranks. It may be lost or repeated without harm.
+type Control struct {
+	Kind        Kind
+	Src, Dst    int
+	Incarnation uint32            // of the sender
+	Numbers     map[uint16]uint64 // by channel: Need, Rest, TooOld
+	Steps       []uint32          // Durable, Hello
+	Generation  uint32            // TooOld; of the sender else
+	Ended       bool              // the sender is done
+}
+
+// String is one line.
+func (c Control) String() string {
+	return fmt.Sprintf("%s %d→%d inc %d gen %d numbers %d durable %v", c.Kind, c.Src, c.Dst, c.Incarnation, c.Generation, len(c.Numbers), c.Steps)
+}
+
+func (r *Rank) control(k Kind, to int) Control {
+	return Control{Kind: k, Src: r.o.Rank, Dst: to, Incarnation: r.o.Incarnation, Generation: r.gen, Ended: r.done,
+		Steps: r.peers[r.o.Rank].durable}
+}
+
+// needs tells a peer what this rank has of it, which also asks for the rest.
+func (r *Rank) needs(p int) Control {
+	c := r.control(Need, p)
+	c.Numbers = map[uint16]uint64{}
+	for e, in := range r.in {
+		if int(e.Peer) == p {
+			c.Numbers[e.Chan] = in.need
+		}
+	}
+	return c
+}
+
+// Control takes a control message. One of an earlier life of its sender says nothing.
+func (r *Rank) Control(c Control) (fx Effects, err error) {
+	p := &r.peers[c.Src]
+	if c.Incarnation < p.incarnation {
+		return fx, nil
+	}
+	if c.Incarnation > p.incarnation {
+		p.incarnation, p.done = c.Incarnation, false
+		for e, o := range r.out {
+			if int(e.Peer) == c.Src {
+				o.told = 0 // the new life has what it will say it has
+			}
+		}
+	}
+	p.done = p.done || c.Ended
+	p.durable = sorted(append(p.durable, c.Steps...))
+	r.commit(&fx)
+	switch c.Kind {
+	case Hello:
+		fx.Control = append(fx.Control, r.needs(c.Src), r.control(Durable, c.Src))
+	case Need:
+		r.answer(c, &fx)
+	case Rest:
+		r.rest(c, &fx)
+	case TooOld:
+		err = r.jump(c, &fx)
+	case Done:
+		p.done = true
+	}
+	return fx, err
+}
+
+// answer sends again what a peer lacks, up to a window of each channel, and learns what it has.
+func (r *Rank) answer(c Control, fx *Effects) {
+	if r.done && r.o.Planted == DoneStopsServing {
+		return
+	}
+	rest := map[uint16]uint64{}
+	for _, e := range edges(r.out) {
+		o := r.out[e]
+		if int(e.Peer) != c.Src {
+			continue
+		}
+		need := c.Numbers[e.Chan]
+		o.told = max(o.told, need)
+		if need < o.floor {
+			old := r.control(TooOld, c.Src)
+			old.Numbers = map[uint16]uint64{e.Chan: o.floor}
+			fx.Control = append(fx.Control, old)
+			return
+		}
+		from := need - o.floor
+		until := min(from+uint64(r.o.Window), uint64(len(o.entries)))
+		for i := from; i < until; i++ {
+			fx.Publish = append(fx.Publish, o.entries[i])
+			r.replayed++
+		}
+		if until < uint64(len(o.entries)) && from < until {
+			rest[e.Chan] = o.floor + until
+		}
+	}
+	if len(rest) > 0 {
+		more := r.control(Rest, c.Src)
+		more.Numbers = maps.Clone(rest)
+		fx.Control = append(fx.Control, more)
+	}
+}
+
+// rest notes that there is more where an answer ended.
+func (r *Rank) rest(c Control, fx *Effects) {
+	ask := false
+	for ch, n := range c.Numbers {
+		in := r.in[Edge{uint16(c.Src), ch}]
+		if in == nil {
+			in = &inbox{}
+			r.in[Edge{uint16(c.Src), ch}] = in
+		}
+		if in.need >= n {
+			ask = true
+			continue
+		}
+		in.more, in.until = true, n
+	}
+	if ask {
+		fx.Control = append(fx.Control, r.needs(c.Src))
+	}
+}
+
+// jump starts the rank again from a later snapshot of its own, if it lacks what the peer has forgotten: a generation was
+// committed while it computed again, and it has a snapshot of it, since that is what commits. An answer to an old request
+// moves nobody back.
+func (r *Rank) jump(c Control, fx *Effects) error {
+	for ch, floor := range c.Numbers {
+		e := Edge{uint16(c.Src), ch}
+		need := uint64(0)
+		if in := r.in[e]; in != nil {
+			need = in.need
+		}
+		switch {
+		case need >= floor:
+			continue
+		case c.Generation <= r.start:
+			return &LostError{Rank: r.o.Rank, Edge: e, Need: need, Floor: floor, Start: r.start, Generation: c.Generation}
+		case r.o.Planted != NoJump:
+			fx.Jump, fx.JumpTo = true, c.Generation
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package recovery
+
+import (
+	"sort"
+
+	"phalanx/messages"
+)
+
+// outLog is what a rank has sent on one edge and a peer may ask for.
+type outLog struct {
+	floor   uint64 // number of entries[0]
+	entries []Message
+	told    uint64 // the peer has everything before this one
+}
+
+func (o *outLog) next() uint64 { return o.floor + uint64(len(o.entries)) }
+
+// before is the number of the first message of a step or a later one.
+func (o *outLog) before(step uint32) uint64 {
+	return o.floor + uint64(sort.Search(len(o.entries), func(i int) bool { return o.entries[i].Header.Step >= step }))
+}
+
+// trim forgets what was sent before a step; it returns the bytes.
+func (o *outLog) trim(step uint32) (bytes int64) {
+	n := int(o.before(step) - o.floor)
+	for i := range n {
+		bytes += int64(len(o.entries[i].Payload))
+		o.entries[i] = Message{}
+	}
+	o.entries, o.floor = o.entries[n:], o.floor+uint64(n)
+	return bytes
+}
+
+// inbox is what a rank has received on one edge.
+type inbox struct {
+	need  uint64             // the next number
+	kept  map[uint64]Message // later ones
+	first uint64             // number of seen[0]
+	seen  []print            // of delivered messages, for comparison and for Boundary
+	// While an answer to a request is on its way: the peer has more from until on.
+	more  bool
+	until uint64
+
+	asked    int64 // time of the last request
+	patience int64 // until the next
+}
+
+// print is what is remembered of a delivered message.
+type print struct{ step, crc uint32 }
+
+// note says that a message is delivered.
+func (in *inbox) note(m Message) {
+	in.seen = append(in.seen, print{m.Header.Step, messages.Checksum(m.Payload)})
+	in.need++
+	in.patience = 0
+}
+
+// crcOf is the checksum that a number had, if it is remembered.
+func (in *inbox) crcOf(log uint64) (uint32, bool) {
+	if m, ok := in.kept[log]; ok {
+		return messages.Checksum(m.Payload), true
+	}
+	if log < in.first || log >= in.first+uint64(len(in.seen)) {
+		return 0, false
+	}
+	return in.seen[log-in.first].crc, true
+}
+
+// before is the number of the first message of a step or a later one.
+func (in *inbox) before(step uint32) uint64 {
+	return in.first + uint64(sort.Search(len(in.seen), func(i int) bool { return in.seen[i].step >= step }))
+}
+
+// trim forgets what was received before a step.
+func (in *inbox) trim(step uint32) {
+	n := in.before(step) - in.first
+	in.seen, in.first = in.seen[n:], in.first+n
+}
