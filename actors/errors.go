@@ -98,9 +98,14 @@ type StallError struct {
 	Quiet    time.Duration
 	Text     string // of collective.Diagnose
 	Statuses []collective.Status
+	// Reconnects are connections that the network has lost and made again since it began: a message may be lost with one.
+	Reconnects uint64
 }
 
 func (e *StallError) Error() string {
+	if e.Reconnects > 0 {
+		return fmt.Sprintf("nothing has moved for %s, and the network has lost %d connections and made them again: %s", e.Quiet, e.Reconnects, e.Text)
+	}
 	return fmt.Sprintf("nothing has moved for %s: %s", e.Quiet, e.Text)
 }
 

@@ -26,6 +26,8 @@ type memnet struct {
 	openErr  error
 	closeErr error
 	slow     time.Duration // of Close
+	trouble  error
+	again    uint64 // connections made again
 }
 
 type lane struct{ src, dst, channel uint16 }
@@ -42,6 +44,14 @@ func newMemnet() *memnet {
 func (n *memnet) Name() string { return "memory" }
 
 func (n *memnet) GivesPayloads() bool { return n.gives }
+
+func (n *memnet) Trouble() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.trouble
+}
+
+func (n *memnet) Stats() transport.Stats { return transport.Stats{Reconnects: n.again} }
 
 func (n *memnet) Open(rank int, h transport.Handler) (transport.Link, error) {
 	n.mu.Lock()

@@ -96,6 +96,22 @@ func newRun(job Job) *run {
 // giver is a network whose received payloads belong to the receiver for good. The groups use them again.
 type giver interface{ GivesPayloads() bool }
 
+// trouble is what the network is at pains with; nil: nothing.
+func (r *run) trouble() error {
+	if n, ok := r.job.Network.(transport.Troubled); ok {
+		return n.Trouble()
+	}
+	return nil
+}
+
+// reconnects is how many connections of the network were lost and came back.
+func (r *run) reconnects() uint64 {
+	if n, ok := r.job.Network.(transport.Counter); ok {
+		return n.Stats().Reconnects
+	}
+	return 0
+}
+
 // open opens every rank's link. Messages find their group by its path; none comes before the barrier opens.
 func (r *run) open(ctx context.Context) error {
 	world := r.job.Sizes.World()

@@ -55,6 +55,9 @@ func (w *watch) ask(now time.Time) (round int) {
 	return w.round
 }
 
+// forgive begins anew: the network is at pains, and says itself when it gives up.
+func (w *watch) forgive() { w.last, w.quiet = "", 0 }
+
 // program takes an answer; true if the ranks are now known to stand still.
 func (w *watch) program(m programAnswer) bool {
 	if m.round != w.round {

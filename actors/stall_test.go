@@ -61,6 +61,35 @@ func TestStallMissingCollective(t *testing.T) {
 		"waiting for these: rank 0, rank 2", text)
 }
 
+// TestLostConnectionIsNoStall: while the network makes a connection again everybody waits. It is the network that fails,
+// and says why; if it recovers, a standstill afterwards is one, and says that messages may be lost.
+func TestLostConnectionIsNoStall(t *testing.T) {
+	waiting := Job{Sizes: tpOnly(2), Programs: byRank(func(rank int, c nn.Comm) {
+		if rank == 0 {
+			sum(c, mesh.TP, nn.TagRowOutput, at(1, nn.Forward, 0), 1)
+		}
+	})}
+	gone := &transport.LinkError{Kind: transport.ErrConnection, Src: transport.Unknown, Dst: 1, Chan: transport.Unknown}
+	lost := func(n *memnet) { n.trouble = gone }
+	after := func(d time.Duration, then func(*memnet)) func(*memnet) {
+		return func(n *memnet) { time.AfterFunc(d, func() { then(n) }) }
+	}
+
+	err, took := inBubble(t, waiting, lost, after(5*patience, func(n *memnet) { n.fail(1, gone) }))
+	require.ErrorIs(t, err, transport.ErrConnection)
+	require.ErrorContains(t, err, "rank 1 (tp 1) failed in link: rank 1: the connection is gone")
+	require.GreaterOrEqual(t, took, 5*patience)
+
+	err, took = inBubble(t, waiting, lost, after(5*patience, func(n *memnet) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.trouble, n.again = nil, 2
+	}))
+	require.ErrorContains(t, err, "nothing has moved for 10s, and the network has lost 2 connections and made them again: deadlock: rank 0 waits")
+	require.GreaterOrEqual(t, took, 5*patience+patience/2)
+	require.LessOrEqual(t, took, 7*patience)
+}
+
 func TestStallFinishedRank(t *testing.T) {
 	text := requireStall(t, Job{Sizes: tpOnly(2), Programs: byRank(func(rank int, c nn.Comm) {
 		if rank == 0 {

@@ -60,6 +60,7 @@ func (s *supervisor) Receive(ctx actor.Context) {
 	case done:
 		s.finish(m)
 	case tick:
+		s.atPains()
 		s.toStages(ctx, ask{round: s.watch.ask(time.Now()), to: ctx.Self()})
 		s.timer.Reset(s.watch.period())
 	case programAnswer:
@@ -127,11 +128,24 @@ func (s *supervisor) finish(m done) {
 	s.run.end(&s.result, nil)
 }
 
+// atPains says whether the network is making a connection again. Then everybody may wait: either it comes back, or a link
+// fails and says why.
+func (s *supervisor) atPains() bool {
+	trouble := s.run.trouble()
+	if trouble == nil {
+		return false
+	}
+	s.watch.forgive()
+	s.run.log.Warn("the network is at pains", zap.Error(trouble))
+	return true
+}
+
 func (s *supervisor) judge(stalled bool) {
-	if !stalled {
+	if !stalled || s.atPains() {
 		return
 	}
 	err := s.watch.stall()
+	err.Reconnects = s.run.reconnects()
 	for _, st := range err.Statuses {
 		s.run.log.Debug("stalled", zap.Stringer("status", st))
 	}

@@ -41,6 +41,10 @@ type Network interface {
 	Name() string
 }
 
+// Troubled is a network that can say what it is at pains with although no link has failed yet: a connection that is lost
+// and being made again. It ends in nil or in a Fail, within the network's own limit.
+type Troubled interface{ Trouble() error }
+
 // Stats counts what the links of a network have done since it began.
 type Stats struct {
 	Messages      uint64 // whole messages sent

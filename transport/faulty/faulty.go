@@ -61,6 +61,14 @@ func (n *Network) Name() string { return "faulty " + n.inner.Name() }
 // Count is how many messages have met a fault so far.
 func (n *Network) Count(f Fault) uint64 { return n.counts[f].Load() }
 
+// Trouble is the inner network's.
+func (n *Network) Trouble() error {
+	if t, ok := n.inner.(transport.Troubled); ok {
+		return t.Trouble()
+	}
+	return nil
+}
+
 // Open opens a link that misbehaves when it sends.
 func (n *Network) Open(rank int, h transport.Handler) (transport.Link, error) {
 	inner, err := n.inner.Open(rank, h)

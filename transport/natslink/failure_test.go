@@ -156,6 +156,26 @@ func TestServerStaysAway(t *testing.T) {
 	out.send(t, 1, 0, payload(0, 100)) // is queued, does not block
 }
 
+// TestTroubleIsTold: a lost connection is named as long as it is lost.
+func TestTroubleIsTold(t *testing.T) {
+	s := external(t, nil)
+	port := s.Addr().(*net.TCPAddr).Port
+	n := start(t, Options{URL: s.ClientURL(), Outage: patience})
+	open(t, n, 3)
+	open(t, n, 0)
+	require.NoError(t, n.Trouble())
+	stopServer(s)
+	require.Eventually(t, func() bool { return n.Trouble() != nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return n.Trouble().Error() == "rank 0: the connection is gone: no server at "+s.ClientURL()+" for ranks [0 3]; trying again for at most 1m0s; "+
+			"look whether the NATS server runs, then restart the run from its last checkpoint"
+	}, patience, time.Millisecond)
+	external(t, func(o *server.Options) { o.Port = port })
+	require.Eventually(t, func() bool { return n.Trouble() == nil }, patience, time.Millisecond)
+	require.NoError(t, n.Close())
+	require.NoError(t, n.Trouble())
+}
+
 func TestEmbeddedServerDies(t *testing.T) {
 	n := start(t, impatient(Options{}))
 	in := open(t, n, 1)

@@ -54,6 +54,9 @@ func newLink(n *Network, rank int, h transport.Handler, lim limits) *link {
 	}
 }
 
+// connected says whether both connections stand.
+func (l *link) connected() bool { return l.data.IsConnected() && l.ctrl.IsConnected() }
+
 // setLimits follows a change of the number of ranks; edges that exist keep their windows.
 func (l *link) setLimits(lim limits) {
 	l.mu.Lock()

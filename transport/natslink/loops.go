@@ -139,7 +139,7 @@ func (l *link) sendCredit(dst int, t *totals) error {
 // stopped for an hour has missed an hour, and not waited for one.
 func (l *link) tick() {
 	ticks := int(max(1, l.net.opts.Outage/l.net.opts.tick))
-	if !l.data.IsConnected() || !l.ctrl.IsConnected() {
+	if !l.connected() {
 		if l.down++; l.down == ticks {
 			l.failLink(transport.ErrConnection, fmt.Errorf("no server at %s for %v", l.net.where, l.net.opts.Outage))
 		}

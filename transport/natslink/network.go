@@ -103,6 +103,24 @@ func (n *Network) Stats() Stats {
 	return s
 }
 
+// Trouble names the ranks whose connections are lost and not back yet. It implements transport.Troubled.
+func (n *Network) Trouble() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var ranks []int
+	for _, l := range n.links {
+		if !l.connected() {
+			ranks = append(ranks, l.rank)
+		}
+	}
+	if len(ranks) == 0 || n.closed {
+		return nil
+	}
+	slices.Sort(ranks)
+	return &transport.LinkError{Kind: transport.ErrConnection, Src: transport.Unknown, Dst: ranks[0], Chan: transport.Unknown,
+		Cause: fmt.Errorf("no server at %s for ranks %v; trying again for at most %v", n.where, ranks, n.opts.Outage)}
+}
+
 func (n *Network) pieceSent(p *piece) {
 	n.pieces.Add(1)
 	n.bytes.Add(uint64(len(p.payload)))
