@@ -85,12 +85,14 @@ func stagesOf(l mesh.Layout) []int {
 }
 
 // arenas is the memory of microbatches between forward and backward: as many as are in flight at once.
-type arenas[T tensor.Float] struct{ free []*tensor.Arena[T] }
+type arenas[T tensor.Float] struct{ all, free []*tensor.Arena[T] }
 
 // take is an empty arena.
 func (a *arenas[T]) take() *tensor.Arena[T] {
 	if len(a.free) == 0 {
-		return &tensor.Arena[T]{}
+		x := &tensor.Arena[T]{}
+		a.all = append(a.all, x)
+		return x
 	}
 	x := a.free[len(a.free)-1]
 	a.free = a.free[:len(a.free)-1]

@@ -31,7 +31,7 @@ type depthSaved[T tensor.Float] struct {
 // depth is program k, in the stage's order: for every microbatch it takes the set of depth k−1, rolls it, computes, forwards the rolled
 // set to depth k+1 and the loss's part to the stage; backward the same way.
 func (r *Rank[T]) depth(c nn.Comm, k int) {
-	var arenas arenas[T]
+	arenas := &r.depthArenas[k-1]
 	saved := map[int]depthSaved[T]{}
 	for {
 		switch o := c.Recv(0, portOrder).(order); {

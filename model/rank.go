@@ -47,25 +47,26 @@ type ShardView struct {
 
 // Rank is everything one rank holds.
 type Rank[T tensor.Float] struct {
-	env       Env
-	cfg       *config.Model
-	params    *nn.Params[T]
-	tables    tables[T]
-	embed     nn.Embedding[T]
-	layers    []*nn.Block[T] // nil: on another pipeline stage
-	norm      nn.RMSNorm[T]
-	depths    []*mtp.Depth[T] // nil: on another pipeline stage
-	chunks    []*chunk[T]     // of this rank, in virtual order
-	layout    mesh.Layout
-	holders   holders
-	grads     *train.Grads[T]
-	adam      *train.Adam[T]
-	rates     train.Scheduler
-	mut       mutation.Set
-	routers   []*moe.Router[T] // every router once, in build order
-	probe     probe[T]
-	notFinite map[int]bool // microbatches of the step whose loss is not a number
-	arenas    arenas[T]    // of the stage program
+	env         Env
+	cfg         *config.Model
+	params      *nn.Params[T]
+	tables      tables[T]
+	embed       nn.Embedding[T]
+	layers      []*nn.Block[T] // nil: on another pipeline stage
+	norm        nn.RMSNorm[T]
+	depths      []*mtp.Depth[T] // nil: on another pipeline stage
+	chunks      []*chunk[T]     // of this rank, in virtual order
+	layout      mesh.Layout
+	holders     holders
+	grads       *train.Grads[T]
+	adam        *train.Adam[T]
+	rates       train.Scheduler
+	mut         mutation.Set
+	routers     []*moe.Router[T] // every router once, in build order
+	probe       probe[T]
+	notFinite   map[int]bool // microbatches of the step whose loss is not a number
+	arenas      arenas[T]    // of the stage program
+	depthArenas []arenas[T]  // of the depths' programs, by depth
 }
 
 // Programs are the straight-line programs of one rank: index 0 is the stage, k is MTP depth k, nil if that runs on another
@@ -82,6 +83,10 @@ func programs[T tensor.Float](env Env) ([]func(nn.Comm), error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.programs(), nil
+}
+
+func (r *Rank[T]) programs() []func(nn.Comm) {
 	ps := []func(nn.Comm){r.stage}
 	for k, d := range r.depths {
 		if d == nil {
@@ -90,7 +95,7 @@ func programs[T tensor.Float](env Env) ([]func(nn.Comm), error) {
 		}
 		ps = append(ps, func(c nn.Comm) { r.depth(c, k+1) })
 	}
-	return ps, nil
+	return ps
 }
 
 // NewRank declares, lays out and initialises the parameters of a rank.
@@ -107,18 +112,14 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	b := newBuilder[T](s, env.Rank)
-	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params, mut: mut, notFinite: map[int]bool{}, layout: layout,
-		chunks: chunksOf[T](layout, b.stage), holders: holdersOf(layout, s.Model.MTPNumLayers)}
-	r.declare(b)
-	if b.err != nil {
-		return nil, b.err
+	r, b, err := declared[T](env, layout)
+	if err != nil {
+		return nil, err
 	}
-	r.routers = b.routers
+	r.mut = mut
 	for _, router := range r.routers {
 		router.Replay = env.Replay
 	}
-	r.declareProbe(b)
 	b.params.Build()
 	for _, f := range b.build {
 		f()
@@ -140,6 +141,21 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 	}
 	r.startProbe()
 	return r, nil
+}
+
+// declared is a rank whose parameters have names and shapes and no memory yet.
+func declared[T tensor.Float](env Env, layout mesh.Layout) (*Rank[T], *builder[T], error) {
+	s := env.Scenario
+	b := newBuilder[T](s, env.Rank)
+	r := &Rank[T]{env: env, cfg: &s.Model, params: b.params, notFinite: map[int]bool{}, layout: layout,
+		chunks: chunksOf[T](layout, b.stage), holders: holdersOf(layout, s.Model.MTPNumLayers), depthArenas: make([]arenas[T], s.Model.MTPNumLayers)}
+	r.declare(b)
+	if b.err != nil {
+		return nil, nil, b.err
+	}
+	r.routers = b.routers
+	r.declareProbe(b)
+	return r, b, nil
 }
 
 // declare declares the whole model in one order on every rank. What lies on other pipeline stages is known by name.

@@ -5,6 +5,7 @@ import (
 
 	"phalanx/config"
 	"phalanx/mesh"
+	"phalanx/model"
 	"phalanx/tensor"
 )
 
@@ -32,7 +33,9 @@ func MakePlan(s config.Scenario) (*Plan, error) {
 		return nil, err
 	}
 	p.traffic(&s)
-	p.memory(&s)
+	if err := p.memory(&s); err != nil {
+		return nil, err
+	}
 	for _, n := range s.Notes {
 		p.line("note       %s", n)
 	}
@@ -123,16 +126,24 @@ func elementSize(s *config.Scenario) int {
 	return tensor.F32.Size()
 }
 
-// memory is what a rank keeps for parameters: weights, gradients and two moments. Tables are cut over TP; norms,
-// routers and experts are whole on every rank, so this is an upper bound by at most their share.
-func (p *Plan) memory(s *config.Scenario) {
-	n := float64(s.Model.Parameters()) / float64(s.Sizes().TP) * float64(elementSize(s))
-	moments, share := 2*n, ""
-	if parts := s.Sizes().DP * s.Sizes().CP; s.Optimizer.UseDistributedOptimizer && parts > 1 {
-		moments, share = moments/float64(parts), fmt.Sprintf(" (1/%d of all)", parts)
+// memory is what the first rank of each stage holds; others of the stage differ by norms and experts at most.
+func (p *Plan) memory(s *config.Scenario) error {
+	sizes := s.Sizes()
+	for stage := range sizes.PP {
+		rank := sizes.Rank(mesh.Coord{PP: stage})
+		m, err := model.MemoryOf(s, rank)
+		if err != nil {
+			return err
+		}
+		text := func(elements int) string { return bytesText(float64(elements) * float64(elementSize(s))) }
+		share := ""
+		if parts := sizes.DP * sizes.CP; s.Optimizer.UseDistributedOptimizer && parts > 1 {
+			share = fmt.Sprintf(" (1/%d of all)", parts)
+		}
+		p.line("memory     rank %d: %s = weights %s, gradients %s, moments %s%s, activations %s", rank, text(m.Elements()), text(m.Weights), text(m.Grads),
+			text(m.Moments), share, text(m.Activations))
 	}
-	p.line("memory     about %s a rank: weights %s, gradients %s, moments %s%s, activations besides", bytesText(2*n+moments), bytesText(n), bytesText(n),
-		bytesText(moments), share)
+	return nil
 }
 
 func bytesText(b float64) string {

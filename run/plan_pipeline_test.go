@@ -66,6 +66,7 @@ func TestPlanOfAPipeline(t *testing.T) {
 		"messages   chunk 0 → 1 (stage 0 → 1): 768 B a microbatch and rank, at most 4 waiting; back 768 B, at most 4 waiting\n",
 		"messages   chunk 2 → 3 (stage 2 → 3): 1.693 KiB a microbatch and rank, at most 2 waiting; back 1.5 KiB, at most 2 waiting\n",
 		"note       model.pipeline_model_parallel_layout Et|ttt|m|mL: MTP depths are in several chunks; Megatron has all MTP depths in one chunk\n",
+		"memory     rank 0: ", "memory     rank 6: ", // the first of the first stage and of the last
 	} {
 		require.Contains(t, text, want)
 	}
