@@ -72,7 +72,7 @@ func (c *copier) zeros(w io.Writer, r route, to string) error {
 	})
 }
 
-// same compares two tensors value by value; a difference is a problem that names the first tensor.
+// same compares two tensors value by value, bits of one type; a difference is a problem that names the first tensor.
 func (c *copier) same(t Tensors, d duplicate, where string) error {
 	a, ok := t.Info(d.name)
 	b, there := t.Info(d.of)
@@ -84,24 +84,26 @@ func (c *copier) same(t Tensors, d duplicate, where string) error {
 	case widths[a.DType] == 0 || widths[b.DType] == 0:
 		return one(where, d.name, "found elements of %s and %s in %s: %s", a.DType, b.DType, d.of, quantReason)
 	}
-	ra, rb := whole(a), whole(b)
-	other := make([]byte, 8*pieceElements)
+	ra, rb, as := whole(a), whole(b), a.DType
+	if a.DType != b.DType {
+		as = "F64"
+	}
+	wide, other := int64(widths[as]), make([]byte, 8*pieceElements)
 	return c.pieces(ra.count, func(from, n int64) error {
-		x, err := c.piece(t, ra, from, n, "F64", c.in, c.out)
+		x, err := c.piece(t, ra, from, n, as, c.in, c.out)
 		if err != nil {
 			return err
 		}
-		y, err := c.piece(t, rb, from, n, "F64", c.in, other)
+		y, err := c.piece(t, rb, from, n, as, c.in, other)
 		if err != nil || bytes.Equal(x, y) {
 			return err
 		}
-		for k := int64(0); k < n; k++ {
-			if !bytes.Equal(x[8*k:8*k+8], y[8*k:8*k+8]) {
-				return one(where, d.name, "differs from %s, of which it has to be a copy: element %d is %v, expected %v; this version keeps one of them only",
-					d.of, from+k, load(x[8*k:], "F64").value(), load(y[8*k:], "F64").value())
-			}
+		k := int64(0)
+		for bytes.Equal(x[k:k+wide], y[k:k+wide]) {
+			k += wide
 		}
-		return nil
+		return one(where, d.name, "differs from %s, of which it has to be a copy: element %d is %v, expected %v; this version keeps one of them only",
+			d.of, from+k/wide, load(x[k:], as).value(), load(y[k:], as).value())
 	})
 }
 

@@ -19,18 +19,48 @@ var torch = map[string]string{"F64": "float64", "F32": "float32", "F16": "float1
 // every NaN's bits that fit; a narrower one rounds to the nearest, ties to even. A finite number that a narrower type
 // has not is an error with its index.
 func convert(out []byte, to string, in []byte, from string) error {
-	if to == from {
+	switch {
+	case to == from:
 		copy(out, in)
 		return nil
+	case from == "BF16" && to == "F32":
+		widen(out, in)
+		return nil
+	case from == "F32" && to == "BF16":
+		return narrow(out, in)
 	}
 	wi, wo := widths[from], widths[to]
 	for k := range len(in) / wi {
 		x := load(in[k*wi:], from)
 		if y := store(out[k*wo:], to, x); math.IsInf(y, 0) && !math.IsInf(x.value(), 0) {
-			return fmt.Errorf("element %d is %g, which %s cannot hold", k, x.value(), to)
+			return cannotHold(k, x.value(), to)
 		}
 	}
 	return nil
+}
+
+// widen is convert from bf16 to fp32, the way of nearly every published model: about ten times as fast.
+func widen(out, in []byte) {
+	for k := 0; k+1 < len(in); k += 2 {
+		binary.LittleEndian.PutUint32(out[2*k:], uint32(binary.LittleEndian.Uint16(in[k:]))<<16)
+	}
+}
+
+// narrow is convert from fp32 to bf16.
+func narrow(out, in []byte) error {
+	for k := 0; k+3 < len(in); k += 4 {
+		bits := binary.LittleEndian.Uint32(in[k:])
+		h := brain(bits)
+		if h&0x7fff == 0x7f80 && bits&0x7fffffff != 0x7f800000 {
+			return cannotHold(k/4, float64(math.Float32frombits(bits)), "BF16")
+		}
+		binary.LittleEndian.PutUint16(out[k/2:], h)
+	}
+	return nil
+}
+
+func cannotHold(k int, x float64, to string) error {
+	return fmt.Errorf("element %d is %g, which %s cannot hold", k, x, to)
 }
 
 // element is a number, as fp32 bits when it is one: a NaN then keeps its bits.
