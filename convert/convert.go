@@ -67,7 +67,7 @@ func Convert(ctx context.Context, from, to string, o Options) (*Report, error) {
 	if strings.HasSuffix(from, ".json") && filepath.Base(from) != checkpoint.ConfigName {
 		return j.r, j.fromCase(from)
 	}
-	dir, err := checkpoint.Latest(strings.TrimSuffix(from, "/"+checkpoint.ConfigName))
+	dir, err := folder(from)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +79,21 @@ func Convert(ctx context.Context, from, to string, o Options) (*Report, error) {
 		return j.r, j.toHF(dir, c)
 	}
 	return j.r, j.fromHF(dir, c)
+}
+
+// folder is the folder of config.json: the one that is named, or that of its newest checkpoint.
+func folder(from string) (string, error) {
+	if filepath.Base(from) == checkpoint.ConfigName {
+		from = filepath.Dir(from)
+	}
+	st, err := os.Stat(from)
+	switch {
+	case err != nil:
+		return "", fileError(from, err)
+	case !st.IsDir():
+		return "", one(from, "", "is a file, expected a folder of Hugging Face, a checkpoint or a reference case (NAME.json)")
+	}
+	return checkpoint.Latest(from)
 }
 
 // job is one conversion.
@@ -196,7 +211,7 @@ func (j *job) imported(m *config.Model, t Tensors, where string) error {
 			return err
 		}
 		out.files = append(out.files, checkpoint.ConfigName)
-		if err := out.text("scenario.yaml", scenarioText(j.r)); err != nil {
+		if err := out.text(scenarioFile, scenarioText(j.r)); err != nil {
 			return err
 		}
 		return out.file(checkpoint.WeightsName, t, r.routes, dtype, map[string]string{"format": "pt"})

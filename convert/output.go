@@ -20,6 +20,9 @@ type output struct {
 	files      []string
 }
 
+// scenarioFile is the scenario beside an imported checkpoint.
+const scenarioFile = "scenario.yaml"
+
 // newOutput begins a folder. One that has something in it is left alone.
 func newOutput(dir string, c *copier) (*output, error) {
 	dir = filepath.Clean(dir)
@@ -31,13 +34,34 @@ func newOutput(dir string, c *copier) (*output, error) {
 		return nil, one(dir, "", "cannot be written: %v; expected a folder that is not there yet", cause(err))
 	}
 	o := &output{dir: dir, aside: dir + ".partial", copy: c}
-	if err := os.RemoveAll(o.aside); err != nil { // of a conversion that was killed
-		return nil, one(o.aside, "", "is in the way: %v", cause(err))
+	if err := o.clear(); err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(o.aside, 0o755); err != nil {
 		return nil, one(dir, "", "cannot be made: %v; choose another folder", cause(err))
 	}
 	return o, nil
+}
+
+// clear removes what a conversion that was killed has left, and nothing else.
+func (o *output) clear() error {
+	entries, err := os.ReadDir(o.aside)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return one(o.aside, "", "is in the way: %v", cause(err))
+	}
+	for _, e := range entries {
+		name := strings.TrimSuffix(e.Name(), ".partial")
+		if e.IsDir() || name != checkpoint.ConfigName && name != indexName && name != scenarioFile && filepath.Ext(name) != ".safetensors" {
+			return one(o.aside, "", "is in the way and has %s in it, which no conversion writes; move it elsewhere", e.Name())
+		}
+	}
+	if err := os.RemoveAll(o.aside); err != nil {
+		return one(o.aside, "", "is in the way: %v", cause(err))
+	}
+	return nil
 }
 
 // path is where a file is written for now.

@@ -162,6 +162,20 @@ func TestTarget(t *testing.T) {
 	refused(t, to, convert.Options{Architecture: "gpt3"}, `--architecture: found "gpt3", expected one of llama`)
 	refused(t, to, convert.Options{Architecture: "qwen3_moe"}, "not qwen3_moe: add_qkv_bias: found true, expected false; rotary_percent: found 0.5, expected 1")
 
+	refused(t, filepath.Join(from, "model.safetensors"), convert.Options{}, "is a file, expected a folder of Hugging Face")
+	_, err = convert.Convert(ctx, filepath.Join(from, "config.json"), filepath.Join(t.TempDir(), "x"), convert.Options{})
+	require.NoError(t, err)
+
+	killed := filepath.Join(t.TempDir(), "to")
+	require.NoError(t, os.Mkdir(killed+".partial", 0o755))
+	require.NoError(t, os.WriteFile(killed+".partial/model.safetensors.partial", nil, 0o600))
+	_, err = convert.Convert(ctx, from, killed, convert.Options{})
+	require.NoError(t, err, "what a killed conversion has left is replaced")
+	require.NoError(t, os.Mkdir(killed+"2.partial", 0o755))
+	require.NoError(t, os.WriteFile(killed+"2.partial/diary.txt", nil, 0o600))
+	_, err = convert.Convert(ctx, from, killed+"2", convert.Options{})
+	require.ErrorContains(t, err, "is in the way and has diary.txt in it")
+
 	stopped, stop := context.WithCancel(ctx)
 	stop()
 	aside := filepath.Join(t.TempDir(), "to")
