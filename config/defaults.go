@@ -133,6 +133,9 @@ func (s *Scenario) deriveDataset(given func(key string) bool) {
 	if d.PackingAlgorithm == "best_fit" && d.PackingWindow == 0 {
 		d.PackingWindow = packingWindow
 	}
+	if s.Model.PositionEmbedding == "learned_absolute" && s.Model.MaxPositionEmbeddings == 0 {
+		s.Model.MaxPositionEmbeddings = d.SeqLength
+	}
 	if d.LossMask == "" && d.Kind != "" && d.Kind != "reference" {
 		d.LossMask = "present"
 	}

@@ -15,7 +15,9 @@ var modelKeys = []spec{
 		doc: "Rows of the embedding table; used as it is."},
 	{key: "model.layernorm_epsilon", def: "1e-5", in: above(0), doc: "Added to the mean square in every RMSNorm."},
 	{key: "model.position_embedding_type", def: "rope", legal: []string{"rope", "none", "learned_absolute", "mrope", "yarn"},
-		doc: "How positions enter attention."},
+		doc: "How positions enter: RoPE turns queries and keys, learned_absolute adds a learned row to the embedding."},
+	{key: "model.max_position_embeddings", from: []string{"dataset.seq_length", "dataset.rows"}, def: "= seq_length with learned_absolute", in: between(1, MaxSeqLength), null: true,
+		doc: "Rows of the table of learned positions; without learned_absolute it has no effect."},
 	{key: "model.rotary_base", def: "10000", in: above(1), doc: "Base of the RoPE frequencies."},
 	{key: "model.rotary_percent", def: "1", in: &bounds{low: 0, high: 1, lowOpen: true},
 		doc: "Share of a head's channels that RoPE turns, from the first on; the others are left as they are."},
@@ -32,7 +34,6 @@ var modelKeys = []spec{
 		doc: "Activation of feed-forward layers: silu with a gate, squared_relu without."},
 	{key: "model.untie_embeddings_and_output_weights", def: "false", doc: "The output head has its own weight; false: it is the embedding table."},
 	{key: "model.init_method_std", def: "0.02", in: atLeast(0), doc: "Standard deviation of the initial weights."},
-
 	{key: "model.hidden_dropout", def: "0", in: share(),
 		doc: "Share dropped in training of embeddings and of what attention and feed-forward layers add (Megatron's default is 0.1)."},
 	{key: "model.attention_dropout", def: "0", in: share(), doc: "Share of attention probabilities dropped in training (Megatron's default is 0.1)."},

@@ -34,7 +34,7 @@ var refusals = []refusal{
 
 	{key: "model.cp_comm_type", values: is("a2a+p2p")},
 	{key: "model.cp_comm_type", list: true, now: "one type for all layers"},
-	{key: "model.position_embedding_type", values: is("learned_absolute", "mrope", "yarn")},
+	{key: "model.position_embedding_type", values: is("mrope", "yarn")},
 	{key: "model.activation_func", values: is("gelu", "quick_gelu", "relu")},
 	{key: "model.moe_router_load_balancing_type", values: is("sinkhorn", "quantile")},
 	{key: "model.moe_router_dtype", now: "a router that works in fp64, whatever train.dtype"},

@@ -45,6 +45,13 @@ func (c *checker) positions() {
 	const percent = "model.rotary_percent"
 	if m.PositionEmbedding != "rope" {
 		c.noEffect("without position_embedding_type rope", "model.rotary_base", percent, "model.rotary_interleaved", "model.rope_scaling", "model.rope_scaling_factor")
+	}
+	if m.PositionEmbedding == "learned_absolute" {
+		c.learnedPositions()
+	} else {
+		c.noEffect("without position_embedding_type learned_absolute", "model.max_position_embeddings")
+	}
+	if m.PositionEmbedding != "rope" {
 		return
 	}
 	if d := m.RotaryDims(); m.KVChannels > 0 && (d < 2 || d%2 != 0) {
@@ -54,6 +61,17 @@ func (c *checker) positions() {
 	}
 	if !m.RopeScaling {
 		c.noEffect("without rope_scaling", "model.rope_scaling_factor")
+	}
+}
+
+func (c *checker) learnedPositions() {
+	const key, length = "model.max_position_embeddings", "dataset.seq_length"
+	n, s := c.s.Model.MaxPositionEmbeddings, c.s.Dataset.SeqLength
+	switch {
+	case n == 0 && s == 0:
+		c.fail(key, "required with position_embedding_type learned_absolute; expected the greatest number of positions in a row", length, "dataset.rows", "dataset.kind")
+	case n < s:
+		c.fail(key, fmt.Sprintf("%d is below seq_length %d; nearest legal: %d", n, s, s), length)
 	}
 }
 

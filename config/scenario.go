@@ -34,29 +34,30 @@ type Scenario struct {
 
 // Model has Megatron-Core's names.
 type Model struct {
-	NumLayers         int     `yaml:"num_layers"`
-	HiddenSize        int     `yaml:"hidden_size"`
-	NumAttentionHeads int     `yaml:"num_attention_heads"`
-	NumQueryGroups    int     `yaml:"num_query_groups"` // default: num_attention_heads
-	KVChannels        int     `yaml:"kv_channels"`      // default: hidden_size / num_attention_heads
-	FFNHiddenSize     int     `yaml:"ffn_hidden_size"`  // default: 4·hidden_size
-	PaddedVocabSize   int     `yaml:"padded_vocab_size"`
-	LayernormEpsilon  float64 `yaml:"layernorm_epsilon"`
-	PositionEmbedding string  `yaml:"position_embedding_type"` // rope | none
-	RotaryBase        float64 `yaml:"rotary_base"`
-	RotaryPercent     float64 `yaml:"rotary_percent"` // share of a head's channels that turn
-	RotaryInterleaved bool    `yaml:"rotary_interleaved"`
-	RopeScaling       bool    `yaml:"rope_scaling"` // Llama 3's
-	RopeScalingFactor float64 `yaml:"rope_scaling_factor"`
-	QKLayernorm       bool    `yaml:"qk_layernorm"`
-	AddQKVBias        bool    `yaml:"add_qkv_bias"`
-	AddBiasLinear     bool    `yaml:"add_bias_linear"`
-	GatedLinearUnit   bool    `yaml:"gated_linear_unit"`
-	ActivationFunc    string  `yaml:"activation_func"` // silu (with gated_linear_unit) or squared_relu (without)
-	UntieEmbeddings   bool    `yaml:"untie_embeddings_and_output_weights"`
-	InitMethodStd     float64 `yaml:"init_method_std"`
-	HiddenDropout     float64 `yaml:"hidden_dropout"`
-	AttentionDropout  float64 `yaml:"attention_dropout"`
+	NumLayers             int     `yaml:"num_layers"`
+	HiddenSize            int     `yaml:"hidden_size"`
+	NumAttentionHeads     int     `yaml:"num_attention_heads"`
+	NumQueryGroups        int     `yaml:"num_query_groups"` // default: num_attention_heads
+	KVChannels            int     `yaml:"kv_channels"`      // default: hidden_size / num_attention_heads
+	FFNHiddenSize         int     `yaml:"ffn_hidden_size"`  // default: 4·hidden_size
+	PaddedVocabSize       int     `yaml:"padded_vocab_size"`
+	LayernormEpsilon      float64 `yaml:"layernorm_epsilon"`
+	PositionEmbedding     string  `yaml:"position_embedding_type"` // rope | learned_absolute | none
+	MaxPositionEmbeddings int     `yaml:"max_position_embeddings"` // rows of the table of learned positions; default: seq_length
+	RotaryBase            float64 `yaml:"rotary_base"`
+	RotaryPercent         float64 `yaml:"rotary_percent"` // share of a head's channels that turn
+	RotaryInterleaved     bool    `yaml:"rotary_interleaved"`
+	RopeScaling           bool    `yaml:"rope_scaling"` // Llama 3's
+	RopeScalingFactor     float64 `yaml:"rope_scaling_factor"`
+	QKLayernorm           bool    `yaml:"qk_layernorm"`
+	AddQKVBias            bool    `yaml:"add_qkv_bias"`
+	AddBiasLinear         bool    `yaml:"add_bias_linear"`
+	GatedLinearUnit       bool    `yaml:"gated_linear_unit"`
+	ActivationFunc        string  `yaml:"activation_func"` // silu (with gated_linear_unit) or squared_relu (without)
+	UntieEmbeddings       bool    `yaml:"untie_embeddings_and_output_weights"`
+	InitMethodStd         float64 `yaml:"init_method_std"`
+	HiddenDropout         float64 `yaml:"hidden_dropout"`
+	AttentionDropout      float64 `yaml:"attention_dropout"`
 
 	NumMoEExperts       int       `yaml:"num_moe_experts"`
 	MoELayerFreq        LayerFreq `yaml:"moe_layer_freq"` // an integer n (every n-th layer, from 0) or a list of 0/1

@@ -93,6 +93,9 @@ func (m *Model) Parameters() int64 {
 	if m.UntieEmbeddings {
 		total = sum(total, table)
 	}
+	if m.PositionEmbedding == "learned_absolute" {
+		total = sum(total, product(m.MaxPositionEmbeddings, h))
+	}
 	moe := m.moeLayers()
 	dense := max(m.NumLayers-moe, 0)
 	total = sum(total, product(dense, m.layerParameters(false)), product(moe, m.layerParameters(true)))

@@ -156,7 +156,7 @@ func (r *Rank[T]) trunk(p *pass[T], ch *chunk[T], depths bool) flow[T] {
 // embedded looks ids up, or takes the embeddings that were given.
 func (r *Rank[T]) embedded(p *pass[T]) tensor.Mat[T] {
 	if p.embeddings == nil {
-		return r.embed.Forward(p.c, p.ids)
+		return r.embed.Forward(p.c, p.ids, p.positions)
 	}
 	return nn.GivenEmbeddings(p.c, p.embeddings)
 }
@@ -183,7 +183,7 @@ func (r *Rank[T]) backward(p *pass[T], ch *chunk[T]) {
 	case !ch.Embedding:
 		p.putRows(nn.TagActivationGrad, 0, ch.index-1, ch.prev, d)
 	case p.embeddings == nil:
-		r.embed.Backward(p.c, p.ids, d, r.tables.acc("embedding"))
+		r.embed.Backward(p.c, p.ids, p.positions, d, r.tables.grads(embeddingUse))
 	}
 }
 

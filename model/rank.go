@@ -129,7 +129,7 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 			if r.cfg.MTPUseRepeatedLayer {
 				k = 0
 			}
-			d.EmbedGrad = r.tables.acc(depthUse(k + 1))
+			d.EmbedGrad = r.tables.grads(depthUse(k + 1))
 		}
 	}
 	r.grads = train.NewGrads(b.params, train.Layout{Sizes: s.Sizes(), Rank: env.Rank, Sharded: s.Optimizer.UseDistributedOptimizer,
@@ -161,7 +161,7 @@ func declared[T tensor.Float](env Env, layout mesh.Layout) (*Rank[T], *builder[T
 // declare declares the whole model in one order on every rank. What lies on other pipeline stages is known by name.
 func (r *Rank[T]) declare(b *builder[T]) {
 	r.tables = b.tables(r.holders)
-	r.embed = nn.Embedding[T]{Table: r.tables.embed, Dropout: b.dropout(r.cfg.HiddenDropout)}
+	r.embed = nn.Embedding[T]{Table: r.tables.embed.param, Positions: r.tables.positions.param, Dropout: b.dropout(r.cfg.HiddenDropout)}
 	at := stagesOf(r.layout)
 	for i := range r.cfg.NumLayers {
 		b.on(at[i])

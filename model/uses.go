@@ -10,11 +10,16 @@ import (
 // usePiece is the number of elements of a use's gradient in one message: 16 MiB of fp32, as a gradient bucket has.
 const usePiece = 1 << 22
 
-// joinUses adds the gradients of the embedding's uses, in their order, wherever they lie: the first stage adds, the others
+// joinUses completes the gradients of tables with several uses.
+func (r *Rank[T]) joinUses(c nn.Comm, site nn.Site) {
+	r.tables.embed.join(c, site)
+	r.tables.positions.join(c, site)
+}
+
+// join adds the gradients of a table's uses, in their order, wherever they lie: the first stage adds, the others
 // get the sum, so that all copies move alike. It comes before the sums over context and data parallelism, as on one
 // stage, so every placement of the uses gives the same bits.
-func (r *Rank[T]) joinUses(c nn.Comm, site nn.Site) {
-	t := &r.tables
+func (t *table[T]) join(c nn.Comm, site nn.Site) {
 	if len(t.mine) == 0 {
 		return
 	}
@@ -23,13 +28,13 @@ func (r *Rank[T]) joinUses(c nn.Comm, site nn.Site) {
 		acc := t.acc(u.name)
 		switch {
 		case me != first && u.stage == me:
-			r.movePieces(c, nn.Put, site, i, first, acc)
+			t.movePieces(c, nn.Put, site, i, first, acc)
 		case me == first && u.stage != me:
-			acc = make([]T, len(t.embed.Grad))
-			r.movePieces(c, nn.Get, site, i, u.stage, acc)
-			kernel.AddInto(t.embed.Grad, acc)
+			acc = make([]T, len(t.param.Grad))
+			t.movePieces(c, nn.Get, site, i, u.stage, acc)
+			kernel.AddInto(t.param.Grad, acc)
 		case me == first && i > 0:
-			kernel.AddInto(t.embed.Grad, acc)
+			kernel.AddInto(t.param.Grad, acc)
 		}
 	}
 	told := map[int]bool{first: true}
@@ -37,20 +42,20 @@ func (r *Rank[T]) joinUses(c nn.Comm, site nn.Site) {
 		switch {
 		case told[u.stage]:
 		case me == first:
-			r.movePieces(c, nn.Put, site, len(t.uses), u.stage, t.embed.Grad)
+			t.movePieces(c, nn.Put, site, len(t.uses), u.stage, t.param.Grad)
 		case u.stage == me:
-			r.movePieces(c, nn.Get, site, len(t.uses), first, t.embed.Grad)
+			t.movePieces(c, nn.Get, site, len(t.uses), first, t.param.Grad)
 		}
 		told[u.stage] = true
 	}
 }
 
 // movePieces sends or takes x, piece by piece. What names it is the use: its place, or their number for the sum.
-func (r *Rank[T]) movePieces(c nn.Comm, kind nn.OpKind, site nn.Site, use, stage int, x []T) {
+func (t *table[T]) movePieces(c nn.Comm, kind nn.OpKind, site nn.Site, use, stage int, x []T) {
 	for i, from := 0, 0; from < len(x); i, from = i+1, from+usePiece {
 		b := tensor.Bytes(x[from:min(from+usePiece, len(x))])
 		site.Microbatch, site.Depth = i, use
-		op := &nn.Op{Axis: mesh.PP, Kind: kind, DType: tensor.DTypeOf[T](), Tag: nn.TagEmbeddingUse, Site: site}
+		op := &nn.Op{Axis: mesh.PP, Kind: kind, DType: tensor.DTypeOf[T](), Tag: t.tag, Site: site}
 		part := []nn.Part{{Member: stage, Bytes: len(b)}}
 		if kind == nn.Put {
 			op.In, op.To = b, part

@@ -14,23 +14,23 @@ import (
 func usesWorld(t *testing.T, pp int, uses []use, values []float32, seed uint64) []float32 {
 	sums := make([]float32, pp)
 	err := inproc.Run(mesh.Sizes{TP: 1, CP: 1, DP: 1, PP: pp}, func(rank int) []func(nn.Comm) {
-		r := &Rank[float32]{tables: tables[float32]{uses: uses, mine: map[string]int{}}}
+		tab := &table[float32]{tag: nn.TagEmbeddingUse, uses: uses, mine: map[string]int{}}
 		for _, u := range uses {
 			if u.stage == rank {
-				r.tables.mine[u.name] = len(r.tables.mine)
+				tab.mine[u.name] = len(tab.mine)
 			}
 		}
 		var p nn.Params[float32]
-		r.tables.embed = p.Declare(nn.Spec{Name: "table", Shape: []int{1, 1}, Shard: nn.Unsharded, Uses: len(r.tables.mine)})
+		tab.param = p.Declare(nn.Spec{Name: "table", Shape: []int{1, 1}, Shard: nn.Unsharded, Uses: len(tab.mine)})
 		p.Build()
 		for i, u := range uses {
-			if acc := r.tables.acc(u.name); acc != nil {
+			if acc := tab.acc(u.name); acc != nil {
 				acc[0] = values[i]
 			}
 		}
 		return []func(nn.Comm){func(c nn.Comm) {
-			r.joinUses(c, nn.Site{Phase: nn.Update, Layer: -1})
-			sums[rank] = r.tables.embed.Grad[0]
+			tab.join(c, nn.Site{Phase: nn.Update, Layer: -1})
+			sums[rank] = tab.param.Grad[0]
 		}}
 	}, inproc.Options{Seed: seed, Overtake: true})
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 type Depth[T tensor.Float] struct {
 	K         int // from 1
 	Embedding nn.Embedding[T]
-	EmbedGrad []T // accumulator of the depths' use of the table; nil: detached
+	EmbedGrad nn.EmbeddingGrads[T] // of this depth's use; empty: detached
 	ENorm     nn.RMSNorm[T]
 	HNorm     nn.RMSNorm[T]
 	EHProj    nn.ColumnLinear[T] // [H/tp, 2H], embedding half first
@@ -20,7 +20,7 @@ type Depth[T tensor.Float] struct {
 
 // Saved is what Backward wants back.
 type Saved[T tensor.Float] struct {
-	ids                 []int32
+	ids, positions      []int32
 	given               bool // embeddings were given: the table learns nothing
 	enorm, hnorm, final nn.NormSaved[T]
 	whole               tensor.Mat[T] // gathered [N, 2H]
@@ -29,7 +29,7 @@ type Saved[T tensor.Float] struct {
 
 // Forward takes rolled inputs and returns h_k in the layout of activations.
 func (d *Depth[T]) Forward(c *nn.Ctx[T], in Inputs[T]) (tensor.Mat[T], *Saved[T]) {
-	s := &Saved[T]{ids: in.IDs}
+	s := &Saved[T]{ids: in.IDs, positions: in.Positions}
 	d.observeInputs(c, in)
 	var e, g tensor.Mat[T]
 	e, s.enorm = d.ENorm.Forward(c, d.embed(c, s, in))
@@ -46,7 +46,7 @@ func (d *Depth[T]) Forward(c *nn.Ctx[T], in Inputs[T]) (tensor.Mat[T], *Saved[T]
 // embed looks ids up, or takes this rank's part of the embeddings that were given.
 func (d *Depth[T]) embed(c *nn.Ctx[T], s *Saved[T], in Inputs[T]) tensor.Mat[T] {
 	if in.Embeddings == nil {
-		return d.Embedding.Forward(c, in.IDs)
+		return d.Embedding.Forward(c, in.IDs, in.Positions)
 	}
 	s.given = true
 	return nn.GivenEmbeddings(c, in.Embeddings)
@@ -71,8 +71,8 @@ func (d *Depth[T]) Backward(c *nn.Ctx[T], s *Saved[T], dh tensor.Mat[T]) tensor.
 	dx := d.EHProj.Backward(c, c.SliceCols(du), s.whole, nn.TagEHProjInput)
 	de, dg := split(c.Arena, dx)
 	de = d.ENorm.Backward(c, s.enorm, de)
-	if d.EmbedGrad != nil && !s.given {
-		d.Embedding.Backward(c, s.ids, de, d.EmbedGrad)
+	if !s.given {
+		d.Embedding.Backward(c, s.ids, s.positions, de, d.EmbedGrad)
 	}
 	return d.HNorm.Backward(c, s.hnorm, dg)
 }

@@ -120,6 +120,7 @@ const (
 	TagEmbeddingUse
 	TagParamGather
 	TagGradientView
+	TagPositionUse
 	tagEnd
 )
 
@@ -134,6 +135,7 @@ var tagNames = [tagEnd]string{
 	TagRouterCapacity: "router_capacity", TagDispatchCounts: "dispatch_counts", TagDispatch: "dispatch", TagCombine: "combine",
 	TagActivation: "activation", TagActivationGrad: "activation_grad", TagDepthLabels: "depth_labels", TagDepthSet: "depth_set", TagEmbeddingUse: "embedding_use",
 	TagParamGather: "param_gather", TagGradientView: "gradient_view",
+	TagPositionUse: "position_use",
 }
 
 // String is the tag's name.

@@ -93,7 +93,7 @@ func TestBlockDropoutGrad(t *testing.T) {
 	r := gradcheck.New(b, s)
 	n1, n2 := r.Declare("n1", h), r.Declare("n2", h)
 	qkv, out, w1, w2 := r.Declare("qkv", 3*2*d, h), r.Declare("out", h, 2*d), r.Declare("w1", 2*f, h), r.Declare("w2", h, f)
-	table := r.Declare("table", 5, h)
+	table, places := r.Declare("table", 5, h), r.Declare("places", 4, h)
 	r.Build()
 	drop := nn.Dropout{Rate: 0.3, Seed: 8}
 	l := nn.Block[float64]{Norm1: nn.RMSNorm[float64]{Gain: n1, Eps: 1e-5}, Norm2: nn.RMSNorm[float64]{Gain: n2, Eps: 1e-5}, Dropout: drop}
@@ -101,15 +101,15 @@ func TestBlockDropoutGrad(t *testing.T) {
 	l.Attn.QKV.Weights, l.Attn.Out.Weights = nn.WeightsOf(3*2*d, h, qkv), nn.WeightsOf(h, 2*d, out)
 	l.FFN = &nn.MLP[float64]{Act: nn.Activation[float64]{Gated: true}, FC1: nn.ColumnLinear[float64]{Weights: nn.WeightsOf(2*f, h, w1)},
 		FC2: nn.RowLinear[float64]{Weights: nn.WeightsOf(h, f, w2)}}
-	embed := nn.Embedding[float64]{Table: table, Dropout: drop}
-	ids := []int32{0, 1, 2, 3, 4, 0}
+	embed := nn.Embedding[float64]{Table: table, Positions: places, Dropout: drop}
+	ids, positions := []int32{0, 1, 2, 3, 4, 0}, []int32{0, 1, 0, 2, 0, 2}
 	for _, again := range []bool{false, true} {
 		r.C.DropActivations = again
 		r.Check(t, r.Random(b*s, h), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
-			y, saved := l.Forward(r.C, r.C.Add(x, embed.Forward(r.C, ids)))
+			y, saved := l.Forward(r.C, r.C.Add(x, embed.Forward(r.C, ids, positions)))
 			return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] {
 				dx := l.Backward(r.C, saved, dy)
-				embed.Backward(r.C, ids, dx, table.Grad)
+				embed.Backward(r.C, ids, positions, dx, nn.EmbeddingGrads[float64]{Words: table.Grad, Positions: places.Grad})
 				return dx
 			}
 		})

@@ -57,7 +57,8 @@ func DrawModel(t *rapid.T) config.Model {
 
 // drawPositions draws how positions enter.
 func drawPositions(t *rapid.T, m *config.Model) {
-	m.PositionEmbedding = rapid.SampledFrom([]string{"rope", "rope", "none"}).Draw(t, "positions")
+	m.PositionEmbedding = rapid.SampledFrom([]string{"rope", "rope", "none", "learned_absolute"}).Draw(t, "positions")
+	m.MaxPositionEmbeddings = 40 // with learned ones; no row of a test is longer
 	if m.PositionEmbedding == "rope" {
 		m.RotaryInterleaved = rapid.Bool().Draw(t, "interleaved")
 		m.RotaryPercent = rapid.SampledFrom([]float64{1, float64(2) / float64(m.KVChannels)}).Draw(t, "rotary share")
