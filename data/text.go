@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -91,13 +92,13 @@ func (d *windows) batch(first int) *nn.Microbatch {
 
 // tokenizerOf is the tokenizer of text and jsonl, and says whether the model has room for its ids.
 func tokenizerOf(g geometry, s *config.Scenario) (Tokenizer, error) {
-	if k := s.Tokenizer.Kind; k != "" && k != "byte" {
-		return nil, problem("tokenizer.kind", 0, "found %q, expected byte", k)
+	tok, err := NewTokenizer(s.Tokenizer, s.Dir)
+	if err != nil {
+		return nil, err
 	}
-	tok := Bytes{}
 	if g.v < tok.VocabSize() {
-		return nil, problem("model.padded_vocab_size", 0, "found %d, expected at least %d, the ids of the byte tokenizer",
-			g.v, tok.VocabSize())
+		return nil, problem("model.padded_vocab_size", 0, "found %d, expected at least %d, the ids of the %s tokenizer",
+			g.v, tok.VocabSize(), cmp.Or(s.Tokenizer.Kind, "byte"))
 	}
 	if len(s.Dataset.Paths) == 0 {
 		return nil, problem("dataset.paths", 0, "found no file, expected at least one")

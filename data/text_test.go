@@ -140,7 +140,7 @@ func TestTextProblems(t *testing.T) {
 	s.Model.PaddedVocabSize = 128
 	require.Contains(t, refused(t, s), "model.padded_vocab_size: found 128, expected at least 256, the ids of the byte tokenizer")
 	s.Tokenizer.Kind = "bpe"
-	require.Contains(t, refused(t, s), `tokenizer.kind: found "bpe", expected byte`)
+	require.Contains(t, refused(t, s), `tokenizer.kind: found "bpe", expected byte, huggingface or tiktoken`)
 }
 
 // flip changes the byte that many bytes before the end.

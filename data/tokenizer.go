@@ -1,12 +1,62 @@
 package data
 
-import "strings"
+import (
+	"errors"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"phalanx/config"
+	"phalanx/data/bpe"
+)
 
 // Tokenizer turns text into ids and back.
 type Tokenizer interface {
 	Encode(text string) []int32
 	Decode(ids []int32) string
 	VocabSize() int
+}
+
+// NewTokenizer makes the tokenizer of a scenario's section; a relative path starts in dir. What is wrong with its file,
+// or not supported, is an *Error.
+func NewTokenizer(t config.Tokenizer, dir string) (Tokenizer, error) {
+	path := t.Model
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	var tok *bpe.Tokenizer
+	var err error
+	switch t.Kind {
+	case "", "byte":
+		return Bytes{}, nil
+	case "huggingface":
+		tok, err = bpe.LoadHuggingFace(path)
+	case "tiktoken":
+		tok, err = bpe.LoadTiktoken(path, t.TiktokenPattern, t.TiktokenSpecialTokens)
+	default:
+		return nil, problem("tokenizer.kind", 0, "found %q, expected byte, huggingface or tiktoken", t.Kind)
+	}
+	var wrong *bpe.Error
+	if errors.As(err, &wrong) {
+		out := &Error{Err: err}
+		out.add(wrong.Path, wrong.Line, "%s", wrong.Reason)
+		return nil, out
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tok, nil
+}
+
+// TokenID is the id of a token that is given as its text, or as an id; ok is false if the tokenizer has none such.
+func TokenID(tok Tokenizer, name string) (id int32, ok bool) {
+	if named, can := tok.(interface{ ID(string) (int32, bool) }); can {
+		if id, ok := named.ID(name); ok {
+			return id, true
+		}
+	}
+	n, err := strconv.Atoi(name)
+	return int32(n), err == nil && n >= 0 && n < tok.VocabSize()
 }
 
 // byteVocab is the vocabulary of the byte-level tokenizer: one id per byte, no special ids.

@@ -82,7 +82,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens inside, on stderr")
 	root.AddCommand(a.runVerb(), a.validateVerb(), a.planVerb(), a.verifyVerb(), a.benchVerb(), a.versionVerb(), a.explainVerb(),
-		a.convertVerb(), a.megatronArgsVerb())
+		a.convertVerb(), a.megatronArgsVerb(), a.preprocessVerb())
 	return root
 }
 

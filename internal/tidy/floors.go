@@ -40,6 +40,8 @@ var libraries = []library{
 	{prefix: "github.com/asynkron/protoactor-go", code: []string{"actors"}},
 	{prefix: "github.com/spf13/cobra", code: []string{"cmd"}},
 	{prefix: "mvdan.cc/sh/", code: []string{"convert/megatron"}},
+	{prefix: "github.com/dlclark/regexp2", code: []string{"data/bpe"}},
+	{prefix: "golang.org/x/text", code: []string{"data/bpe"}},
 }
 
 // apart are lower floors that a folder leaves alone all the same, with the reason.
