@@ -214,7 +214,7 @@ func (s Split) shares(pp, vpp, layers int) ([]int, error) {
 			share[r] = whole / ranks
 		}
 		if share[r]%vpp != 0 {
-			return nil, fmt.Errorf("stage %d has %d layers, which is not divisible by %d virtual chunks", r, share[r], vpp)
+			return nil, fmt.Errorf("%d virtual chunks do not divide the layers of stage %d, which are %d", vpp, r, share[r])
 		}
 	}
 	return share, nil

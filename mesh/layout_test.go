@@ -130,7 +130,7 @@ func TestUnevenLayouts(t *testing.T) {
 		split           mesh.Split
 	}{
 		"num_layers 6 is not divisible by 4 stages":                                            {pp: 4, vpp: 1, layers: 6},
-		"stage 0 has 3 layers, which is not divisible by 2 virtual chunks":                     {pp: 2, vpp: 2, layers: 6},
+		"2 virtual chunks do not divide the layers of stage 0, which are 3":                    {pp: 2, vpp: 2, layers: 6},
 		"num_layers 6 − 1 of the first stage = 5 is not divisible by 3 stages":                 {pp: 4, vpp: 1, layers: 6, split: mesh.Split{First: 1}},
 		"num_layers 6 − 3 of the first stage − 4 of the last stage = -1 cannot be divided":     {pp: 4, vpp: 1, layers: 6, split: mesh.Split{First: 3, Last: 4}},
 		"num_layers 6 − 3 of the first stage − 2 of the last stage = 1 cannot be divided over": {pp: 2, vpp: 1, layers: 6, split: mesh.Split{First: 3, Last: 2}},

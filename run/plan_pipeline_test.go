@@ -76,3 +76,9 @@ func TestPlanOfAPipeline(t *testing.T) {
 	require.Contains(t, text, "stage 1    t (layer 1) | nothing, rows pass through")
 	require.Regexp(t, `schedule   rank 0: (\S+ ){48}…\n`, text)
 }
+
+// A result names the layout that ran.
+func TestPlannedLayoutIsReported(t *testing.T) {
+	s := pipelined(t, "model.pipeline_model_parallel_layout=Et|t|t|t|||mm|L", "model.num_moe_experts=4", "model.expert_model_parallel_size=2")
+	require.Equal(t, map[string]int{"tp": 2, "cp": 1, "pp": 4, "dp": 1, "ep": 2, "etp": 1, "vpp": 2, "sp": 1}, layout(&s))
+}

@@ -111,13 +111,18 @@ func (j *job) compare(c *golden.Case, report *Report) (*VerifyResult, error) {
 	return r, nil
 }
 
+// layout is the sizes that a case ran at. A scenario that was built has a pipeline layout.
 func layout(s *config.Scenario) map[string]int {
 	sizes := s.Sizes()
-	sp := 0
+	sp, vpp := 0, 1
+	if l, err := s.Model.PipelineLayout(); err == nil {
+		vpp = l.VPP
+	}
 	if s.Model.SequenceParallel {
 		sp = 1
 	}
-	return map[string]int{"tp": sizes.TP, "cp": sizes.CP, "pp": sizes.PP, "dp": sizes.DP, "ep": 1, "etp": 1, "vpp": 1, "sp": sp}
+	return map[string]int{"tp": sizes.TP, "cp": sizes.CP, "pp": sizes.PP, "dp": sizes.DP,
+		"ep": max(sizes.EP, 1), "etp": max(sizes.ETP, 1), "vpp": vpp, "sp": sp}
 }
 
 // caseScenario is the scenario that runs a case at a layout. It goes through the same checks as a user's file.
