@@ -46,6 +46,7 @@ func drawMixture(t *rapid.T) config.Model {
 	}
 	m.MoESeqAuxPerRow, m.MoEZLossCoeff = flag.Draw(t, "per row"), rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "z")
 	m.MoERouterTopKScaling, m.MoEInputJitterEps = rapid.SampledFrom([]float64{0, 2.5}).Draw(t, "scaling"), rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "jitter")
+	m.MoERouterForceLoadBalancing = rapid.IntRange(0, 9).Draw(t, "random experts") == 0
 	m.MoESharedExpertSize = rapid.SampledFrom([]int{0, 4}).Draw(t, "shared")
 	m.MoESharedExpertGate = m.MoESharedExpertSize > 0 && flag.Draw(t, "shared gate")
 	if rapid.IntRange(0, 2).Draw(t, "capacity") == 0 {

@@ -25,7 +25,7 @@ func sizes(tp, ep, cp, dp, etp int) mesh.Sizes {
 func TestReferenceCasesUnderExpertParallelism(t *testing.T) {
 	for _, name := range expertCases {
 		for _, s := range []mesh.Sizes{sizes(1, 1, 1, 1, 1), sizes(1, 2, 1, 2, 1), sizes(2, 2, 1, 1, 1), sizes(2, 4, 2, 1, 1), sizes(1, 4, 2, 2, 1),
-			sizes(2, 2, 1, 2, 1), sizes(2, 2, 2, 2, 2), sizes(2, 1, 1, 2, 2), sizes(2, 1, 2, 1, 2)} {
+			sizes(2, 2, 1, 2, 1), sizes(2, 2, 1, 2, 2), sizes(2, 1, 1, 1, 2), sizes(2, 2, 2, 2, 2), sizes(2, 1, 2, 1, 2)} {
 			if dp, fixed := pooled[name]; fixed && dp != s.DP {
 				s.DP = dp
 			}
@@ -38,6 +38,16 @@ func TestReferenceCasesUnderExpertParallelism(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/tp%d_ep%d_cp%d_dp%d_etp%d/%s", name, s.TP, s.EP, s.CP, s.DP, s.ETP, d), func(t *testing.T) { verified(t, name, v) })
 			}
 		}
+	}
+}
+
+// The longest case, on one layout for each dispatcher.
+func TestTextCurveUnderExpertParallelism(t *testing.T) {
+	for d, s := range map[string]mesh.Sizes{"allgather": sizes(1, 4, 2, 2, 1), "alltoall": sizes(2, 2, 1, 2, 2), "flex": sizes(2, 4, 2, 1, 1)} {
+		t.Run(d, func(t *testing.T) {
+			verified(t, "text-curve", run.VerifyOptions{Sizes: mesh.Sizes{TP: s.TP, CP: s.CP, DP: s.DP}, EP: s.EP, ETP: s.ETP, SP: s.TP > 1,
+				Overrides: []string{"transport.colocated=direct", "model.moe_token_dispatcher_type=" + d}})
+		})
 	}
 }
 
