@@ -212,6 +212,7 @@ func TestNotes(t *testing.T) {
   moe_shared_expert_intermediate_size: 5
   moe_shared_expert_gate: true
   moe_token_dispatcher_type: flex
+  moe_per_layer_logging: true
   moe_enable_routing_replay: true
   moe_expert_capacity_factor: 2
   moe_token_drop_policy: position

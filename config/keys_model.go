@@ -67,6 +67,8 @@ var modelKeys = []spec{
 		doc: "The router's input is multiplied by factors drawn from 1 - eps to 1 + eps; 0 or null: not."},
 	{key: "model.moe_shared_expert_intermediate_size", in: between(1, MaxFFN), null: true, doc: "Width of an expert that sees every token; null: none."},
 	{key: "model.moe_shared_expert_gate", def: "false", doc: "The shared expert's output is multiplied by a learned gate."},
+	{key: "model.moe_per_layer_logging", def: "false",
+		doc: "Reports and expectations have the auxiliary losses of each layer too: moe/load_balancing_loss_layer_0 and so on, MTP behind the decoder."},
 	{key: "model.moe_enable_routing_replay", def: "false",
 		doc: "The routers' choices are recorded in checkpoint.save_routing, or played from checkpoint.load_routing."},
 	{key: "model.moe_token_dispatcher_type", def: "allgather", legal: []string{"allgather", "alltoall", "flex"},

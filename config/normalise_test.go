@@ -59,6 +59,7 @@ model:
   moe_router_fusion: false
   moe_input_jitter_eps: 0
   moe_shared_expert_gate: false
+  moe_per_layer_logging: false
   moe_enable_routing_replay: false
   moe_token_dispatcher_type: allgather
   moe_token_drop_policy: probs

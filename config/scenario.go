@@ -80,6 +80,7 @@ type Model struct {
 	MoEInputJitterEps           float64 `yaml:"moe_input_jitter_eps"`
 	MoESharedExpertSize         int     `yaml:"moe_shared_expert_intermediate_size"` // 0: none
 	MoESharedExpertGate         bool    `yaml:"moe_shared_expert_gate"`
+	MoEPerLayerLogging          bool    `yaml:"moe_per_layer_logging"`
 	MoEEnableRoutingReplay      bool    `yaml:"moe_enable_routing_replay"`
 	MoETokenDispatcher          string  `yaml:"moe_token_dispatcher_type"`  // alltoall | allgather | flex
 	MoEExpertCapacityFactor     float64 `yaml:"moe_expert_capacity_factor"` // 0: no limit

@@ -19,8 +19,10 @@ type Sums struct {
 	// coefficient, per contributing layer.
 	Balancing [3]float64
 	ZLoss     float64 // the same for the z loss
-	Samples   int64   // rows
-	Tokens    int64   // positions, padding included
+	// Routers is, by scope ("layer.0", "mtp.1"), Σ over microbatches of its losses by kind, then z; nil: not asked for.
+	Routers map[string][4]float64
+	Samples int64 // rows
+	Tokens  int64 // positions, padding included
 }
 
 // Add adds o to s.
@@ -31,6 +33,7 @@ func (s *Sums) Add(o Sums) {
 		s.Balancing[k] += v
 	}
 	s.ZLoss += o.ZLoss
+	s.addRouters(o.Routers)
 	s.Samples += o.Samples
 	s.Tokens += o.Tokens
 	for len(s.MTPLoss) < len(o.MTPLoss) {
@@ -40,6 +43,20 @@ func (s *Sums) Add(o Sums) {
 	for k := range o.MTPLoss {
 		s.MTPLoss[k] += o.MTPLoss[k]
 		s.MTPTokens[k] += o.MTPTokens[k]
+	}
+}
+
+// addRouters adds losses of routers, kind by kind.
+func (s *Sums) addRouters(o map[string][4]float64) {
+	if s.Routers == nil && o != nil {
+		s.Routers = make(map[string][4]float64, len(o))
+	}
+	for scope, losses := range o {
+		sum := s.Routers[scope]
+		for k, v := range losses {
+			sum[k] += v
+		}
+		s.Routers[scope] = sum
 	}
 }
 

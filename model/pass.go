@@ -81,6 +81,9 @@ func localEmbeddings[T tensor.Float](f *nn.Frame, whole []float64) mtp.Embedding
 func (r *Rank[T]) forward(c nn.Comm, s step, ch *chunk[T], m int, sums *messages.Sums) *pass[T] {
 	p := r.newPass(c, s.index, m, r.batch(c, s, m), nn.Forward)
 	p.c.Obs, p.c.Sums, p.c.Aux.Gradient, p.c.Microbatch = r.env.Observer, &p.aux, 1/s.means(), s.first+m
+	if r.cfg.MoEPerLayerLogging {
+		p.aux.ByRouter = map[string][4]float64{}
+	}
 	r.notFinite[m] = false
 	f := r.trunk(p, ch, true)
 	if len(ch.Depths) > 0 {

@@ -198,6 +198,7 @@ func (r *Rank[T]) addAux(c nn.Comm, p *pass[T], sums *messages.Sums) {
 		sums.Balancing[k] += v / float64(n)
 	}
 	sums.ZLoss += p.aux.Z / float64(n)
+	sums.Add(messages.Sums{Routers: p.aux.ByRouter})
 }
 
 // auxLayers is the number of modules that contribute an auxiliary loss.

@@ -173,6 +173,15 @@ func (r *Router[T]) losses(c *nn.Ctx[T], s *routerSaved[T]) (balancing []float64
 	return balancing, z / r.zTokens(c, s) / c.Aux.Divisor
 }
 
+// byKind is the balancing losses by kind, then z.
+func (r *Router[T]) byKind(balancing []float64, z float64) [4]float64 {
+	v := [4]float64{3: z}
+	for i, l := range r.Balancing {
+		v[l.Kind] += balancing[i]
+	}
+	return v
+}
+
 // report adds the losses to the microbatch's figures and shows the router's quantities to an observer. Where neither is
 // there, as in evaluation and recomputation, the losses are not computed.
 func (r *Router[T]) report(c *nn.Ctx[T], s *routerSaved[T], executed Routing[T]) {
@@ -186,6 +195,9 @@ func (r *Router[T]) report(c *nn.Ctx[T], s *routerSaved[T], executed Routing[T])
 			c.Sums.Balancing[l.Kind] += balancing[i]
 		}
 		c.Sums.Z += z
+		if c.Sums.ByRouter != nil {
+			c.Sums.ByRouter[c.Scope] = r.byKind(balancing, z)
+		}
 	}
 	if c.Obs == nil {
 		return

@@ -42,6 +42,7 @@ type AuxScale struct {
 type AuxSums struct {
 	Balancing [3]float64 // by kind: aux, seq_aux, global_aux
 	Z         float64
+	ByRouter  map[string][4]float64 // by scope: the three kinds and z; nil: not asked for
 }
 
 // TP is the size of the tensor-parallel group.

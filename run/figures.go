@@ -1,6 +1,9 @@
 package run
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -47,11 +50,7 @@ func (f *figures) step(e messages.StepReport) (StepFigures, Timing) {
 	if m.HasMoE() {
 		for k, kind := range balancingKinds {
 			if m.MoERouterBalancing.Has(kind.config) {
-				v := e.Sums.Balancing[k] / microbatches
-				if kind.config == "global_aux_loss" {
-					v *= float64(f.s.DataParallel()) // every replica has a part of the pool's loss
-				}
-				out.Balancing = append(out.Balancing, Figure{kind.figure, v})
+				out.Balancing = append(out.Balancing, Figure{kind.figure, e.Sums.Balancing[k] / microbatches * f.pooled(kind.config)})
 			}
 		}
 	}
@@ -59,9 +58,61 @@ func (f *figures) step(e messages.StepReport) (StepFigures, Timing) {
 		v := e.Sums.ZLoss / microbatches
 		out.ZLoss = &v
 	}
+	out.PerLayer = f.perLayer(e.Sums.Routers, microbatches)
 	out.Finite = finite(out.LMLoss) && finite(out.GradNorm)
 	f.steps = append(f.steps, out)
 	return out, f.timing(e.Sums.Tokens)
+}
+
+// perLayer are the losses of each router under Megatron's names: decoder layers count from 0, depths go on behind them, and
+// a layer that all depths share is one.
+func (f *figures) perLayer(sums map[string][4]float64, microbatches float64) []Figure {
+	m := &f.s.Model
+	if !m.MoEPerLayerLogging || !m.HasMoE() {
+		return nil
+	}
+	slots := make([][4]float64, m.NumLayers+m.MTPNumLayers)
+	has := make([]bool, len(slots))
+	for _, scope := range routers(m) {
+		slot := slotOf(scope, m)
+		has[slot] = true
+		for k, v := range sums[scope] {
+			slots[slot][k] += v / microbatches
+		}
+	}
+	var out []Figure
+	for slot, losses := range slots {
+		for k, kind := range balancingKinds {
+			if has[slot] && m.MoERouterBalancing.Has(kind.config) {
+				out = append(out, Figure{fmt.Sprintf("moe/%s_layer_%d", kind.figure, slot), losses[k] * f.pooled(kind.config)})
+			}
+		}
+		if has[slot] && m.MoEZLossCoeff != 0 {
+			out = append(out, Figure{fmt.Sprintf("moe/z_loss_layer_%d", slot), losses[3]})
+		}
+	}
+	return out
+}
+
+// slotOf is the place of a router in Megatron's vector of losses.
+func slotOf(scope string, m *config.Model) int {
+	kind, number, _ := strings.Cut(scope, ".")
+	n, _ := strconv.Atoi(number)
+	switch {
+	case kind == "layer":
+		return n
+	case m.MTPUseRepeatedLayer:
+		return m.NumLayers
+	}
+	return m.NumLayers + n - 1
+}
+
+// pooled is what the mean over replicas multiplies: of global balancing every replica has a part of the pool's loss.
+func (f *figures) pooled(kind string) float64 {
+	if kind == "global_aux_loss" {
+		return float64(f.s.DataParallel())
+	}
+	return 1
 }
 
 func (f *figures) timing(tokens int64) Timing {

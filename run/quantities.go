@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -89,7 +90,7 @@ func (q quantities) figure(name string, s StepFigures) (float64, bool) {
 			return *s.ZLoss, true
 		}
 	}
-	for _, b := range s.Balancing {
+	for _, b := range slices.Concat(s.Balancing, s.PerLayer) {
 		if b.Name == name {
 			return b.Value, true
 		}
@@ -246,6 +247,10 @@ func Quantities(s config.Scenario) ([]string, error) {
 	}
 	for _, kind := range messageKinds() {
 		names = append(names, "messages."+kind+".count", "messages."+kind+".bytes")
+	}
+	fs := figures{s: &s}
+	for _, l := range fs.perLayer(nil, 1) {
+		names = append(names, l.Name)
 	}
 	if s.Probe.BiasOnly {
 		names = append(names, "probe.lm.grad_bias")

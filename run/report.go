@@ -35,6 +35,7 @@ type StepFigures struct {
 	MTPLoss   []float64 // per depth
 	Balancing []Figure  // load_balancing_loss, seq_…, global_…: those configured
 	ZLoss     *float64
+	PerLayer  []Figure // moe/load_balancing_loss_layer_0, …, with moe_per_layer_logging
 	GradNorm  float64
 	LR        float64
 	Tokens    int64
@@ -62,6 +63,9 @@ func (s StepFigures) MarshalJSON() ([]byte, error) {
 	}
 	if s.ZLoss != nil {
 		out = append(out, field{"z_loss", number(*s.ZLoss)})
+	}
+	for _, l := range s.PerLayer {
+		out = append(out, field{l.Name, number(l.Value)})
 	}
 	out = append(out, field{"grad norm", number(s.GradNorm)}, field{"learning rate", number(s.LR)}, field{"tokens", s.Tokens})
 	if s.Skipped {
