@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -16,12 +17,24 @@ const reportsAheadMax = 4096
 // reportKey names what is merged.
 type reportKey struct {
 	step int
-	eval bool
+	kind reportKind
 }
 
+// reportKind is what is reported of a step.
+type reportKind uint8
+
+const (
+	stepDone reportKind = iota
+	evalDone
+	saved
+)
+
 func (k reportKey) String() string {
-	if k.eval {
+	switch k.kind {
+	case evalDone:
 		return fmt.Sprintf("validation after step %d", k.step)
+	case saved:
+		return fmt.Sprintf("checkpoint of step %d", k.step)
 	}
 	return fmt.Sprintf("step %d", k.step)
 }
@@ -32,7 +45,9 @@ func keyOf(e messages.Event) (reportKey, bool) {
 	case messages.StepDone:
 		return reportKey{step: e.Step}, true
 	case messages.EvalDone:
-		return reportKey{step: e.Step, eval: true}, true
+		return reportKey{step: e.Step, kind: evalDone}, true
+	case messages.Saved:
+		return reportKey{step: e.Step, kind: saved}, true
 	}
 	return reportKey{}, false
 }
@@ -80,7 +95,7 @@ func (g *gather[T]) incomplete(ahead bool) error {
 	for k := range g.open {
 		keys = append(keys, k)
 	}
-	oldest := slices.MinFunc(keys, func(a, b reportKey) int { return a.step - b.step })
+	oldest := slices.MinFunc(keys, func(a, b reportKey) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.kind, b.kind)) })
 	e := &ReportError{What: oldest.String(), AheadOfTheOther: ahead}
 	for m, v := range g.open[oldest] {
 		list := &e.Miss
@@ -98,7 +113,10 @@ func (g *gather[T]) incomplete(ahead bool) error {
 // that order, so their bits do not depend on stages or on who came first.
 func merge(key reportKey, reports []report, place func(rank int) collective.Place) (messages.Event, error) {
 	var sums messages.Sums
-	if key.eval {
+	switch key.kind {
+	case saved:
+		return mergeSaved(key.step, reports), nil
+	case evalDone:
 		for _, r := range reports {
 			sums.Add(r.event.(messages.EvalDone).Sums)
 		}
@@ -119,6 +137,19 @@ func merge(key reportKey, reports []report, place func(rank int) collective.Plac
 		}
 	}
 	return messages.StepReport{Step: key.step, Sums: sums, GradNorm: norms[0], LR: rates[0], Skipped: skipped[0] != 0}, nil
+}
+
+// mergeSaved is the parts of all ranks, and the first failure.
+func mergeSaved(step int, reports []report) messages.SaveReport {
+	out := messages.SaveReport{Step: step}
+	for _, r := range reports {
+		e := r.event.(messages.Saved)
+		out.Parts = append(out.Parts, e.Part)
+		if out.Err == "" && e.Err != "" {
+			out.Err = fmt.Sprintf("rank %d: %s", e.Rank, e.Err)
+		}
+	}
+	return out
 }
 
 // sameBits compares a figure of all ranks. Any NaN equals any other.

@@ -310,3 +310,33 @@ func TestWrongJobsAreRefused(t *testing.T) {
 		require.Equal(t, j.Network != nil, n.closed, "Run closes the network in any case")
 	}
 }
+
+// Ranks report their parts of a checkpoint in any order; the merged report has them in rank order, and the first failure.
+func TestSavedPartsAreMerged(t *testing.T) {
+	for _, failing := range []int{-1, 1} {
+		var merged []messages.SaveReport
+		_, err := runJob(t, Job{Sizes: tpOnly(3), Listen: func(e messages.Event) {
+			if m, ok := e.(messages.SaveReport); ok {
+				merged = append(merged, m)
+			}
+		}, Programs: func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error) {
+			return []func(nn.Comm){func(c nn.Comm) {
+				for step := range 2 {
+					sum(c, mesh.TP, nn.TagFlags, at(step, nn.Update, -1), 1)
+					e := messages.Saved{Rank: rank, Step: step + 1, Part: []byte{byte(rank), byte(step)}}
+					if rank >= failing && failing >= 0 {
+						e.Part, e.Err = nil, fmt.Sprintf("disk %d", rank)
+					}
+					emit(e)
+				}
+			}}, nil
+		}})
+		require.NoError(t, err)
+		require.Len(t, merged, 2)
+		if failing < 0 {
+			require.Equal(t, messages.SaveReport{Step: 2, Parts: [][]byte{{0, 1}, {1, 1}, {2, 1}}}, merged[1])
+		} else {
+			require.Equal(t, "rank 1: disk 1", merged[0].Err)
+		}
+	}
+}

@@ -14,6 +14,10 @@ var (
 	ErrTruncated = errors.New("truncated safetensors file")
 	ErrNoTensor  = errors.New("no such tensor")
 	ErrDType     = errors.New("wrong element type")
+	ErrManifest  = errors.New("not a valid manifest")
+	ErrCorrupt   = errors.New("corrupt data")
+	ErrMismatch  = errors.New("a checkpoint of another model")
+	ErrMissing   = errors.New("no checkpoint")
 )
 
 // FormatError is a file, or a tensor of it, that is not what it has to be: a file of the user to be mended (exit 2).
@@ -22,7 +26,7 @@ type FormatError struct {
 	Tensor   string // "": the file as a whole
 	Found    string
 	Expected string
-	Kind     error // ErrFormat, ErrTruncated, ErrNoTensor or ErrDType
+	Kind     error // one of the above
 }
 
 // Error reads `PATH: truncated safetensors file: tensor "x": found …, expected …`.

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,16 +20,14 @@ func IterationDir(dir string, iteration int) string {
 }
 
 // WriteLatest says that an iteration's checkpoint is whole. The file is written aside and renamed.
-func WriteLatest(dir string, iteration int) error {
-	path := filepath.Join(dir, LatestName)
-	aside := path + ".tmp"
-	if err := os.WriteFile(aside, []byte(strconv.Itoa(iteration)+"\n"), 0o644); err != nil {
-		return writeError(path, "write", 0, err)
-	}
-	if err := os.Rename(aside, path); err != nil {
-		return writeError(path, "rename", 0, err)
-	}
-	return nil
+func WriteLatest(dir string, iteration int) error { return writeLatest(OS{}, dir, iteration) }
+
+func writeLatest(d Disk, dir string, iteration int) error {
+	text := strconv.Itoa(iteration) + "\n"
+	return replaceOn(d, filepath.Join(dir, LatestName), int64(len(text)), func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
 }
 
 // Latest is the folder of the newest checkpoint below dir, or dir itself if it does not keep several.
@@ -46,7 +45,15 @@ func Latest(dir string) (string, error) {
 	if err != nil || n < 0 {
 		return "", &FormatError{Path: path, Kind: ErrFormat, Found: fmt.Sprintf("%.20q", text), Expected: "the number of an iteration"}
 	}
-	return IterationDir(dir, n), nil
+	return whole(IterationDir(dir, n)), nil
+}
+
+// whole is the folder of an iteration, or the one that was on its way to be replaced by a new one when a run was killed.
+func whole(dir string) string {
+	if !isDir(dir) && isDir(dir+oldSuffix) {
+		return dir + oldSuffix
+	}
+	return dir
 }
 
 func isFile(path string) bool {

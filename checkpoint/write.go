@@ -70,54 +70,12 @@ func header(tensors []Info, metadata map[string]string) []byte {
 	return b
 }
 
-// outFile is what replace needs of a file; tests put in one that fails.
-type outFile interface {
-	io.Writer
-	Sync() error
-	Close() error
-}
-
-// create opens the file aside. What an earlier, killed writer left under the name is overwritten.
-var create = func(path string) (outFile, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-}
+// disk is where Write writes; tests put in one that fails.
+var disk Disk = OS{}
 
 // replace writes a file of size bytes aside, syncs it, puts it in the place of path and syncs the folder.
 func replace(path string, size int64, fill func(io.Writer) error) error {
-	aside := path + ".partial"
-	f, err := create(aside)
-	if err != nil {
-		return writeError(path, "create", size, err)
-	}
-	op, err := "write", fill(f)
-	if err == nil {
-		op, err = "sync", f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		op, err = "close", closeErr
-	}
-	if err == nil {
-		op, err = "rename", os.Rename(aside, path)
-	}
-	if err != nil {
-		_ = os.Remove(aside) // the first error is the one to tell
-		return writeError(path, op, size, err)
-	}
-	return syncDir(path)
-}
-
-// syncDir makes the rename of path last through a power cut.
-func syncDir(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return writeError(path, "open folder", 0, err)
-	}
-	defer d.Close()
-	// Some file systems cannot sync a folder and say EINVAL; there is nothing better to do there.
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
-		return writeError(path, "sync folder", 0, err)
-	}
-	return nil
+	return replaceOn(disk, path, size, fill)
 }
 
 // writeError adds what to do to the usual failures.

@@ -58,9 +58,24 @@ func TestWriteRefusesWhatCouldNotBeRead(t *testing.T) {
 	}
 }
 
+// brokenDisk fails at one operation of files.
+type brokenDisk struct {
+	OS
+	at  string
+	err error
+}
+
+func (d brokenDisk) Create(path string) (OutFile, error) {
+	if d.at == "create" {
+		return nil, d.err
+	}
+	f, err := d.OS.Create(path)
+	return brokenFile{f, d.at, d.err}, err
+}
+
 // brokenFile fails at one operation.
 type brokenFile struct {
-	outFile
+	OutFile
 	at  string
 	err error
 }
@@ -69,18 +84,18 @@ func (f brokenFile) Write(b []byte) (int, error) {
 	if f.at == "write" {
 		return 0, f.err
 	}
-	return f.outFile.Write(b)
+	return f.OutFile.Write(b)
 }
 
 func (f brokenFile) Sync() error {
 	if f.at == "sync" {
 		return f.err
 	}
-	return f.outFile.Sync()
+	return f.OutFile.Sync()
 }
 
 func (f brokenFile) Close() error {
-	if err := f.outFile.Close(); f.at != "close" {
+	if err := f.OutFile.Close(); f.at != "close" {
 		return err
 	}
 	return f.err
@@ -89,8 +104,7 @@ func (f brokenFile) Close() error {
 func TestWriteFailures(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
-	whole := create
-	defer func() { create = whole }()
+	defer func() { disk = OS{} }()
 	for _, c := range []struct {
 		at   string
 		err  error
@@ -103,13 +117,7 @@ func TestWriteFailures(t *testing.T) {
 		{"create", &os.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, "create: read-only file system: the folder cannot be written; choose another or change its permissions"},
 		{"create", &os.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, "create: permission denied: the folder cannot be written"},
 	} {
-		create = func(p string) (outFile, error) {
-			if c.at == "create" {
-				return nil, c.err
-			}
-			f, err := whole(p)
-			return brokenFile{f, c.at, c.err}, err
-		}
+		disk = brokenDisk{at: c.at, err: c.err}
 		err := Write(path, []Tensor{Of("a", []float32{1}, 1)}, nil)
 		var we *WriteError
 		require.ErrorAs(t, err, &we)

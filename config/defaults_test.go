@@ -43,7 +43,7 @@ func TestDefaults(t *testing.T) {
 		Transport:  Transport{Kind: "nats", Colocated: "nats", PieceBytes: 262144},
 		Recovery:   Recovery{CollectiveTimeoutS: 5},
 		Logger:     Logger{LogInterval: 1},
-		Checkpoint: Checkpoint{},
+		Checkpoint: Checkpoint{SaveOptim: true, MostRecentK: -1, LoadOptim: true, LoadRNG: true},
 	}
 	require.Equal(t, want, parsed(t, smallFile))
 }

@@ -86,9 +86,16 @@ var runKeys = []spec{
 	{key: "logger.token_loss_report", def: "false", doc: "Per depth: loss, mass on padding, percentiles over tokens."},
 	{key: "logger.mask_report", def: "false", doc: "Per depth: rows of the padding mask, valid tokens at the router."},
 
-	{key: "checkpoint.save", null: true, doc: "Folder for weights; below --out when relative."},
+	{key: "checkpoint.save", null: true, doc: "Folder for checkpoints; below --out when relative."},
 	{key: "checkpoint.save_interval", def: "0", in: between(0, MaxIterations), null: true, doc: "Steps between checkpoints; 0: at the end only."},
-	{key: "checkpoint.load", null: true, doc: "safetensors file or folder with weights under Hugging Face names."},
+	{key: "checkpoint.save_optim", def: "true", doc: "Checkpoints hold the optimizer's moments; without, a run cannot go on exactly."},
+	{key: "checkpoint.most_recent_k", def: "-1", in: between(-1, MaxIterations), doc: "Checkpoints kept in save: older ones are removed once a new one is durable; -1 or 0: all stay."},
+	{key: "checkpoint.load", null: true, doc: "Folder of checkpoints: the run goes on where the newest ended. Or weights under Hugging Face names, file or folder: it begins with them."},
+	{key: "checkpoint.ckpt_step", def: "0", in: between(0, MaxIterations), null: true, doc: "The checkpoint of this iteration in load; 0: the newest."},
+	{key: "checkpoint.load_optim", def: "true", doc: "false: moments, number of updates and learning-rate schedule begin anew."},
+	{key: "checkpoint.load_rng", def: "true", doc: "Random draws go on as the checkpoint's run would have: rng.seed must be its own. false: drawn from rng.seed."},
+	{key: "checkpoint.finetune", def: "false", doc: "Only weights are loaded: iteration, data, optimizer and random draws begin anew."},
+	{key: "checkpoint.exit_on_missing_checkpoint", def: "false", doc: "If load and save are one folder and it has no checkpoint yet, that is an error; otherwise the run begins with initial weights and says so. Any other load must be there."},
 
 	{key: "checkpoint.save_routing", null: true, doc: "File for the choices of all routers in training, with model.moe_enable_routing_replay; below --out when relative."},
 	{key: "checkpoint.load_routing", null: true, doc: "Such a file: routers make its choices, with model.moe_enable_routing_replay."},

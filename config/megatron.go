@@ -65,6 +65,11 @@ var otherSpellings = map[string]string{
 	"dataset.packed_sequence_size":              "dataset.seq_length",
 	"dataset.pad_seq_to_mult":                   "dataset.pad_to_multiple",
 	"tokenizer.tokenizer_type":                  "tokenizer.kind",
+	"checkpoint.no_save_optim":                  "checkpoint.save_optim",
+	"checkpoint.no_load_optim":                  "checkpoint.load_optim",
+	"checkpoint.no_load_rng":                    "checkpoint.load_rng",
+	"checkpoint.resume":                         "checkpoint.load",
+	"train.exit_on_missing_checkpoint":          "checkpoint.exit_on_missing_checkpoint",
 	"train.bf16":                                "train.dtype",
 	"train.fp16":                                "train.dtype",
 }

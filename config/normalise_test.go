@@ -149,6 +149,13 @@ logger:
   mask_report: false
 checkpoint:
   save_interval: 0
+  save_optim: true
+  most_recent_k: -1
+  ckpt_step: 0
+  load_optim: true
+  load_rng: true
+  finetune: false
+  exit_on_missing_checkpoint: false
 mutate: [mask_none]
 probe: bias_only
 expect: [{quantity: "lm loss", step: 1, equals: [1, -0.2708333333333333]}, {tolerance: 0, same_as: single_rank}, {detected: true, first: q}]

@@ -33,9 +33,7 @@ func (c *checker) train() {
 func (c *checker) runtime() {
 	s := c.s
 	c.name("name", s.Name)
-	if s.Checkpoint.SaveInterval > 0 && s.Checkpoint.Save == "" {
-		c.fail("checkpoint.save_interval", "has no folder to save to; set checkpoint.save")
-	}
+	c.checkpoint()
 	t := &s.Transport
 	switch {
 	case t.Kind == "direct" && t.URL != "":
@@ -52,6 +50,23 @@ func (c *checker) runtime() {
 		}
 	}
 	c.secrets()
+}
+
+// checkpoint holds the rules of what is saved and loaded.
+func (c *checker) checkpoint() {
+	k := &c.s.Checkpoint
+	if k.SaveInterval > 0 && k.Save == "" {
+		c.fail("checkpoint.save_interval", "has no folder to save to; set checkpoint.save")
+	}
+	if k.Save == "" {
+		c.noEffect("without save", "checkpoint.most_recent_k", "checkpoint.save_optim")
+	}
+	if k.Load == "" {
+		c.noEffect("without load", "checkpoint.ckpt_step", "checkpoint.load_optim", "checkpoint.load_rng", "checkpoint.finetune", "checkpoint.exit_on_missing_checkpoint")
+	}
+	if k.Finetune {
+		c.noEffect("with finetune, which loads neither", "checkpoint.load_optim", "checkpoint.load_rng")
+	}
 }
 
 // secrets holds the rules of the files that a server of somebody else asks for.

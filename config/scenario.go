@@ -287,13 +287,21 @@ type Logger struct {
 	MaskReport      bool `yaml:"mask_report"`       // per depth: padding mask rows, valid tokens at the router
 }
 
-// Checkpoint says where weights go and come from.
+// Checkpoint says where the state of a run goes and comes from.
 type Checkpoint struct {
 	Save         string `yaml:"save"`          // folder; below --out when relative
 	SaveInterval int    `yaml:"save_interval"` // 0: at the end only
-	Load         string `yaml:"load"`          // safetensors file or folder with weights under Hugging Face names
-	SaveRouting  string `yaml:"save_routing"`  // file of the routers' choices; below --out when relative
-	LoadRouting  string `yaml:"load_routing"`  // such a file, to be played
+	SaveOptim    bool   `yaml:"save_optim"`    // moments too
+	MostRecentK  int    `yaml:"most_recent_k"` // older ones are removed; -1 or 0: none
+	// Load is a folder of checkpoints, the run goes on where the newest ended; or weights under Hugging Face names.
+	Load                    string `yaml:"load"`
+	CkptStep                int    `yaml:"ckpt_step"` // the checkpoint of this iteration; 0: the newest
+	LoadOptim               bool   `yaml:"load_optim"`
+	LoadRNG                 bool   `yaml:"load_rng"`
+	Finetune                bool   `yaml:"finetune"` // weights alone, from iteration 0
+	ExitOnMissingCheckpoint bool   `yaml:"exit_on_missing_checkpoint"`
+	SaveRouting             string `yaml:"save_routing"` // file of the routers' choices; below --out when relative
+	LoadRouting             string `yaml:"load_routing"` // such a file, to be played
 }
 
 // Variant is one run of several that a file describes: a name and dotted overrides.

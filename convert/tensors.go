@@ -12,7 +12,7 @@ import (
 	"phalanx/checkpoint"
 )
 
-// Tensors are weights to read: a safetensors file, or several that act as one. checkpoint.File is one.
+// Tensors are weights to read: a safetensors file, or several that act as one. checkpoint.File and checkpoint.Sharded are such.
 type Tensors interface {
 	// Names are the names of all tensors, ascending.
 	Names() []string
@@ -25,9 +25,13 @@ type Tensors interface {
 
 const indexName = "model.safetensors.index.json"
 
-// openTensors opens the weights of a Hugging Face folder: shards with an index, or one file. notes are what is odd and
-// harmless.
+// openTensors opens the weights of a folder: a checkpoint of any layout, Hugging Face's shards with an index, or one file.
+// notes are what is odd and harmless.
 func openTensors(dir string) (t Tensors, notes []string, err error) {
+	if _, err := os.Stat(filepath.Join(dir, checkpoint.ManifestName)); err == nil {
+		s, err := checkpoint.OpenSharded(dir)
+		return s, nil, err
+	}
 	index := filepath.Join(dir, indexName)
 	if _, err := os.Stat(index); err == nil {
 		return openShards(dir, index)

@@ -81,6 +81,31 @@ type EvalDone struct {
 
 func (e EvalDone) String() string { return fmt.Sprintf("eval done rank=%d step=%d", e.Rank, e.Step) }
 
+// Saved is one rank's report that its part of a checkpoint is on the disk, or why it is not.
+type Saved struct {
+	Rank, Step int    // steps done
+	Part       []byte // of the manifest, as package checkpoint encodes it
+	Err        string
+}
+
+func (e Saved) String() string {
+	if e.Err != "" {
+		return fmt.Sprintf("not saved rank=%d step=%d: %s", e.Rank, e.Step, e.Err)
+	}
+	return fmt.Sprintf("saved rank=%d step=%d", e.Rank, e.Step)
+}
+
+// SaveReport is the merged report of a checkpoint: every rank has written its part, or one could not.
+type SaveReport struct {
+	Step  int
+	Parts [][]byte // in rank order
+	Err   string   // of the first rank that could not
+}
+
+func (e SaveReport) String() string {
+	return fmt.Sprintf("save report step=%d parts=%d", e.Step, len(e.Parts))
+}
+
 // StepReport is the merged report of one step: every rank has finished it.
 type StepReport struct {
 	Step     int

@@ -27,13 +27,15 @@ func (r *Rank[T]) declareProbe(b *builder[T]) {
 	}
 }
 
-// startProbe sets every weight to zero.
+// startProbe sets every weight to zero, unless the run goes on.
 func (r *Rank[T]) startProbe() {
 	if !r.env.Scenario.Probe.BiasOnly {
 		return
 	}
 	for _, p := range r.params.List {
-		clear(p.Data)
+		if r.position.Iteration == 0 {
+			clear(p.Data)
+		}
 	}
 	if r.probe.bias == nil {
 		return

@@ -31,8 +31,15 @@ type Env struct {
 	// Initial gives whole weights by name in place of the initial distribution; nil: initialise all.
 	Initial func(name string) ([]float64, error)
 	Replay  *moe.Replay // of the routers' choices; nil: every router chooses
+	// Resume is where the run goes on in place of beginning; nil: it begins. It wins over Initial.
+	Resume *Resume
+	// Save takes this rank's share of a checkpoint and returns its part of the table of contents, once it is durable. nil:
+	// there are no checkpoints.
+	Save func(Snapshot) (part []byte, err error)
+	// Stop says before a step whether the run ends without it, the same on every rank; nil: it never does.
+	Stop func(step int) bool
 	// Shards is shown this rank's parameters: "grads" after reduction and before clipping of each step if an observer
-	// is set, "weights" whenever a checkpoint is due and at the end.
+	// is set, "weights" after the last step.
 	Shards func(what string, step int, shards []ShardView)
 }
 
@@ -67,6 +74,8 @@ type Rank[T tensor.Float] struct {
 	notFinite   map[int]bool // microbatches of the step whose loss is not a number
 	arenas      arenas[T]    // of the stage program
 	depthArenas []arenas[T]  // of the depths' programs, by depth
+	position    train.Position
+	saved       int // iteration of the last checkpoint, or the one that the run began with
 }
 
 // Programs are the straight-line programs of one rank: index 0 is the stage, k is MTP depth k, nil if that runs on another
@@ -218,6 +227,9 @@ func (r *Rank[T]) isMoE(layer int) bool {
 }
 
 func (r *Rank[T]) initialise() error {
+	if r.env.Resume != nil {
+		return r.restore(r.env.Resume)
+	}
 	for _, p := range r.params.List {
 		if r.env.Initial == nil {
 			nn.Fill(p, r.env.Scenario.RNG.Seed)

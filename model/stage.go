@@ -35,21 +35,23 @@ func (s step) means() float64 { return float64(max(s.global-len(s.dropped), 1)) 
 // stage is program 0: it trains for all steps and reports each.
 func (r *Rank[T]) stage(c nn.Comm) {
 	t := r.env.Scenario.Train
-	for i := range t.TrainIters {
+	for i := r.begin(); i < t.TrainIters && !r.stops(i); i++ {
 		r.trainStep(c, i)
 		if t.EvalInterval > 0 && r.env.Validation != nil && (i+1)%t.EvalInterval == 0 {
 			r.eval(c, i)
 		}
-		if n := r.env.Scenario.Checkpoint.SaveInterval; n > 0 && (i+1)%n == 0 && i+1 < t.TrainIters {
-			r.showShards(c, "weights", i+1, func(p *nn.Param[T]) []T { return p.Data })
-		}
+		r.advance()
+		r.saveDue()
 	}
 	for k, d := range r.depths {
 		if d != nil {
 			c.Send(nn.Program(k+1), portOrder, order{end: true})
 		}
 	}
-	r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
+	r.save()
+	if r.position.Iteration == t.TrainIters {
+		r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
+	}
 }
 
 // newStep knows which microbatches are this rank's: contiguous runs of the step's, in data-parallel order.

@@ -6,80 +6,95 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"phalanx/checkpoint"
 	"phalanx/config"
+	"phalanx/messages"
+	"phalanx/model"
 	"phalanx/oracle"
 )
 
-// saver writes checkpoints behind the back of the ranks, one at a time, in the order they became due.
+// saver makes checkpoints of what ranks write: each rank its own file, in its turn; then, when all have reported, the
+// table of contents. No rank and no process ever has the whole model.
 type saver struct {
-	j     *job
-	queue chan due
-	done  chan struct{}
-	last  string
-	err   error
+	j    *job
+	disk checkpoint.Disk
+	last string // folder of the last checkpoint
+	err  error  // of the last attempt
 }
 
-type due struct {
-	step int
-	g    *oracle.Gatherer
-}
-
-// saveQueue is how many checkpoints may wait for the disk before a rank waits for it too: each is a whole model in memory.
-const saveQueue = 2
-
-func newSaver(j *job) *saver {
-	s := &saver{j: j, queue: make(chan due, saveQueue), done: make(chan struct{})}
-	go s.loop()
-	return s
-}
-
-func (s *saver) save(step int, g *oracle.Gatherer) {
-	if s.j.saveDir() != "" {
-		s.queue <- due{step, g}
+// prepare puts away what a killed run has left.
+func (s *saver) prepare() error {
+	if s.j.saveDir() == "" {
+		return nil
 	}
+	return checkpoint.Tidy(s.disk, s.j.saveDir())
 }
 
-func (s *saver) loop() {
-	defer close(s.done)
-	for d := range s.queue {
-		if s.err != nil {
-			continue
+// rank writes one rank's share; the answer is its part of the manifest.
+func (s *saver) rank(rank int, snap model.Snapshot) ([]byte, error) {
+	held := make([]checkpoint.Held, len(snap.Tensors))
+	for i, t := range snap.Tensors {
+		if t.F64 != nil {
+			held[i] = checkpoint.HeldOf(t.Name, t.Spec, t.From, t.F64)
+		} else {
+			held[i] = checkpoint.HeldOf(t.Name, t.Spec, t.From, t.F32)
 		}
-		s.err = s.write(d)
 	}
+	part, err := checkpoint.WriteRank(s.disk, s.j.saveDir(), rank, snap.Position, held)
+	if err != nil {
+		return nil, err
+	}
+	return part.Encode()
 }
 
-func (s *saver) write(d due) error {
-	weights, err := d.g.All()
-	if err != nil {
-		return fmt.Errorf("checkpoint of step %d is not written: %w", d.step, err)
-	}
-	dir := checkpoint.IterationDir(s.j.saveDir(), d.step)
-	meta := map[string]string{"format": "pt", "iteration": strconv.Itoa(d.step), "scenario": s.j.s.Name}
-	if err := checkpoint.Save(dir, &s.j.s.Model, tensors(weights), meta); err != nil {
-		return err
-	}
-	if err := checkpoint.WriteLatest(s.j.saveDir(), d.step); err != nil {
-		return err
+// commit makes the checkpoint when every rank has written. A checkpoint that fails is told and leaves the one before;
+// the run goes on, and fails in the end if its last one did.
+func (s *saver) commit(e messages.SaveReport) {
+	dir, err := s.whole(e)
+	if s.err = err; err != nil {
+		s.j.tell(SaveFailed{Step: e.Step, Err: err.Error()})
+		return
 	}
 	s.last = dir
 	if s.j.o.Listen.Saved != nil {
-		s.j.o.Listen.Saved(dir, d.step)
+		s.j.o.Listen.Saved(dir, e.Step)
 	}
-	return nil
+	if err := checkpoint.Prune(s.disk, s.j.saveDir(), e.Step, max(s.j.s.Checkpoint.MostRecentK, 0), s.j.loadedFrom); err != nil {
+		s.j.tell(SaveFailed{Step: e.Step, Err: "older checkpoints stay: " + err.Error()})
+	}
 }
 
-// wait ends the saver and gives the last folder it wrote.
-func (s *saver) wait() (string, error) {
-	close(s.queue)
-	<-s.done
-	return s.last, s.err
+func (s *saver) whole(e messages.SaveReport) (string, error) {
+	if e.Err != "" {
+		_ = s.disk.RemoveAll(checkpoint.Aside(s.j.saveDir(), e.Step)) // what other ranks have written is no use
+		return "", fmt.Errorf("checkpoint of step %d is not written: %s", e.Step, e.Err)
+	}
+	parts := make([]*checkpoint.Part, len(e.Parts))
+	for i, b := range e.Parts {
+		var err error
+		if parts[i], err = checkpoint.DecodePart(b); err != nil {
+			return "", err
+		}
+	}
+	m, err := manifestOf(&s.j.s)
+	if err != nil {
+		return "", err
+	}
+	m.Position = parts[0].Position
+	return checkpoint.Commit(s.disk, s.j.saveDir(), m, parts)
 }
 
-// saveDir is where checkpoints go.
+// manifestOf is what the manifest of a scenario says whatever its ranks have written.
+func manifestOf(s *config.Scenario) (checkpoint.Manifest, error) {
+	size := s.Sizes()
+	keys, err := checkpoint.ModelKeys(&s.Model)
+	return checkpoint.Manifest{Version: checkpoint.ManifestVersion, Scenario: s.Name, Seed: s.RNG.Seed, Model: keys,
+		Source: string(s.Normalised()), BlockBytes: checkpoint.BlockBytes,
+		Layout: checkpoint.Layout{TP: size.TP, CP: size.CP, DP: size.DP, PP: size.PP, EP: max(size.EP, 1), ETP: max(size.ETP, 1)}}, err
+}
+
+// saveDir is where checkpoints go; "" is nowhere.
 func (j *job) saveDir() string {
 	if j.s.Checkpoint.Save == "" {
 		return ""
@@ -95,14 +110,23 @@ func (j *job) below(path string) string {
 	return filepath.Join(j.o.Out, path)
 }
 
-// loadPath is where weights come from: what an earlier run wrote there, else a path from the scenario's folder. A folder
-// of several checkpoints gives the newest.
-func (j *job) loadPath() (string, error) {
-	path := j.below(j.s.Checkpoint.Load)
-	if _, err := os.Stat(path); err != nil {
-		path = located(&j.s, j.s.Checkpoint.Load)
+// located is a path of the scenario: relative ones start in the scenario's folder.
+func located(s *config.Scenario, path string) string {
+	if filepath.IsAbs(path) {
+		return path
 	}
-	return checkpoint.Latest(path)
+	return filepath.Join(s.Dir, path)
+}
+
+// found is a path that a run reads: what an earlier run wrote there, else one from the scenario's folder.
+func (j *job) found(path string) string {
+	written, given := j.below(path), located(&j.s, path)
+	if _, err := os.Stat(written); err != nil {
+		if _, err := os.Stat(given); err == nil {
+			return given
+		}
+	}
+	return written
 }
 
 func tensors(ws []oracle.Whole) []checkpoint.Tensor {
@@ -116,12 +140,11 @@ func tensors(ws []oracle.Whole) []checkpoint.Tensor {
 
 func weightsSHA256(ws []oracle.Whole) string { return checkpoint.WeightsSHA256(tensors(ws)) }
 
-// located is a path of the scenario: relative ones start in the scenario's folder.
-func located(s *config.Scenario, path string) string {
-	if filepath.IsAbs(path) {
-		return path
+// tell tells an event that is no rank's.
+func (j *job) tell(e messages.Event) {
+	if j.o.Listen.Event != nil {
+		j.o.Listen.Event(e)
 	}
-	return filepath.Join(s.Dir, path)
 }
 
 // missing makes a refusal of a file of the scenario that is not there.
@@ -132,16 +155,33 @@ func missing(key string, err error) error {
 	return err
 }
 
-// loadWeights reads initial weights under Hugging Face names.
-func (j *job) loadWeights() (func(string) ([]float64, error), error) {
-	path, err := j.loadPath()
-	if err != nil {
-		return nil, err
+// Loaded says that a run goes on from a checkpoint, or begins with its weights.
+type Loaded struct {
+	Path     string
+	Step     int // steps that are done
+	Finetune bool
+}
+
+func (e Loaded) String() string {
+	if e.Finetune {
+		return "loaded weights path=" + e.Path
 	}
-	f, err := checkpoint.OpenWeights(path)
-	if err != nil {
-		return nil, missing("checkpoint.load", err)
-	}
-	j.loaded = f
-	return f.Float64s, nil
+	return fmt.Sprintf("loaded checkpoint step=%d path=%s", e.Step, e.Path)
+}
+
+// NotLoaded says that there was no checkpoint, so that the run begins with initial weights.
+type NotLoaded struct{ Path string }
+
+func (e NotLoaded) String() string {
+	return fmt.Sprintf("no checkpoint path=%s: the run begins with initial weights (checkpoint.exit_on_missing_checkpoint: true refuses that)", e.Path)
+}
+
+// SaveFailed says that a checkpoint could not be written, or old ones not removed.
+type SaveFailed struct {
+	Step int
+	Err  string
+}
+
+func (e SaveFailed) String() string {
+	return fmt.Sprintf("save failed step=%d: %s", e.Step, e.Err)
 }

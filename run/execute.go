@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 	"time"
@@ -28,10 +29,16 @@ type job struct {
 	s       config.Scenario
 	o       Options
 	data    *data.Data
+	train   data.Source                     // data's, from the first step of this run on
 	record  *oracle.Recorder                // nil: nobody looks
 	initial func(string) ([]float64, error) // nil: initialise
-	loaded  *checkpoint.File                // initial's, closed at the end of the run
-	routing *routing                        // nil: routers choose, and nothing is kept
+	resume  *model.Resume                   // nil: begin
+	// What was loaded: closed at the end of the run, its path, and the event that tells it.
+	loaded     io.Closer
+	loadedFrom string
+	began      messages.Event
+	gate       gate
+	routing    *routing // nil: routers choose, and nothing is kept
 	// keepStep0 keeps the gradients of the first step whatever the expectations read.
 	keepStep0 bool
 	// reach, of an oracle's one rank, follows the gradients of every step; nil: nobody asks.
@@ -41,15 +48,12 @@ type job struct {
 	grads   map[int]*gathering // by 0-based step
 	weights map[int]*gathering // by steps done
 	probes  map[int]*gathering // by 0-based step
-	saver   *saver
+	saver   saver
 	figures figures
 }
 
 // gathering is the shards of one moment, until every rank has given its own.
-type gathering struct {
-	*oracle.Gatherer
-	ranks int
-}
+type gathering struct{ *oracle.Gatherer }
 
 // Execute runs one scenario. The error says why it could not run or why it failed; whether its expectations held is
 // the report's verdict. A report comes with a failed run too, as far as it got.
@@ -69,26 +73,42 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &job{s: s, o: o, data: d, grads: map[int]*gathering{}, weights: map[int]*gathering{}, probes: map[int]*gathering{}}
+	j := &job{s: s, o: o, data: d, train: d.Train, grads: map[int]*gathering{}, weights: map[int]*gathering{}, probes: map[int]*gathering{}}
 	j.figures.s, j.figures.now = &j.s, time.Now
+	j.saver = saver{j: j, disk: checkpoint.OS{}}
+	if err := j.start(); err != nil {
+		return nil, errors.Join(&KeyError{"checkpoint.load", err}, j.close())
+	}
 	if wants := j.wants(); wants != nil {
 		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), wants)
 	}
-	if s.Checkpoint.Load != "" {
-		if j.initial, err = j.loadWeights(); err != nil {
-			return nil, &KeyError{"checkpoint.load", err}
-		}
-	}
 	if j.routing, err = j.openRouting(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, j.close())
 	}
 	return j, nil
 }
 
+// first is the first step of this run, from 0.
+func (j *job) first() int {
+	if j.resume == nil {
+		return 0
+	}
+	return j.resume.Position.Iteration
+}
+
+// close closes what was loaded.
+func (j *job) close() error {
+	if j.loaded == nil {
+		return nil
+	}
+	return j.loaded.Close()
+}
+
 // run trains and writes the report.
 func (j *job) run(ctx context.Context) (*Report, error) {
-	if j.loaded != nil {
-		defer j.loaded.Close()
+	defer j.close()
+	if err := j.saver.prepare(); err != nil {
+		return nil, err
 	}
 	threads := j.s.Train.Threads
 	if threads == 0 {
@@ -99,7 +119,6 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.saver = newSaver(j)
 	if j.o.Listen.Start != nil {
 		plan, err := MakePlan(j.s)
 		if err != nil {
@@ -107,14 +126,19 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 		}
 		j.o.Listen.Start(*plan)
 	}
+	if j.began != nil {
+		j.tell(j.began)
+	}
 	j.figures.begin()
-	result, err := actors.Run(ctx, j.actorJob(network))
+	running, listening := j.stoppable(ctx)
+	result, err := actors.Run(running, j.actorJob(network))
+	listening()
 	report := j.report(result, network.Name())
-	saved, saveErr := j.saver.wait()
-	report.Checkpoint = saved
-	if err = errors.Join(err, saveErr); err == nil {
+	report.Checkpoint = j.saver.last
+	if err = errors.Join(err, j.saver.err); err == nil {
 		err = j.saveRouting()
 	}
+	err = errors.Join(err, j.cutShort(err))
 	if err != nil {
 		report.Verdict, report.Error = "fail", err.Error()
 	}
@@ -139,7 +163,10 @@ func (j *job) actorJob(network transport.Network) actors.Job {
 }
 
 func (j *job) env(rank int, emit func(messages.Event)) model.Env {
-	env := model.Env{Scenario: &j.s, Rank: rank, Train: j.data.Train, Emit: emit, Initial: j.initial, Replay: j.replay()}
+	env := model.Env{Scenario: &j.s, Rank: rank, Train: j.train, Emit: emit, Initial: j.initial, Replay: j.replay(), Resume: j.resume, Stop: j.gate.stops}
+	if j.saveDir() != "" {
+		env.Save = func(s model.Snapshot) ([]byte, error) { return j.saver.rank(rank, s) }
+	}
 	if j.data.Validation != nil {
 		env.Validation = j.data.Validation
 	}
@@ -150,7 +177,7 @@ func (j *job) env(rank int, emit func(messages.Event)) model.Env {
 	return env
 }
 
-// shards takes one rank's parameters; when the last rank of a moment has come, a due checkpoint goes to the saver.
+// shards takes one rank's gradients, or its weights after the last step.
 func (j *job) shards(rank int, what string, step int, views []model.ShardView) {
 	if what == "grads" && j.reach != nil {
 		rates := train.NewScheduler(j.s.Optimizer, j.s.Scheduler, j.s.Train).At(step)
@@ -159,15 +186,7 @@ func (j *job) shards(rank int, what string, step int, views []model.ShardView) {
 	if what == "grads" && !j.keepsGrads(step) {
 		return
 	}
-	g := j.gathering(what, step)
-	g.Add(rank, views)
-	j.mu.Lock()
-	g.ranks++
-	complete := g.ranks == j.s.Sizes().World()
-	j.mu.Unlock()
-	if complete && what == "weights" {
-		j.saver.save(step, g.Gatherer)
-	}
+	j.gathering(what, step).Add(rank, views)
 }
 
 func (j *job) gathering(what string, step int) *gathering {
@@ -193,6 +212,8 @@ func (j *job) listen(e messages.Event) {
 		if j.o.Listen.Eval != nil {
 			j.o.Listen.Eval(f)
 		}
+	case messages.SaveReport:
+		j.saver.commit(e)
 	default:
 		if j.o.Listen.Event != nil {
 			j.o.Listen.Event(e)

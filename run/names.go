@@ -100,9 +100,10 @@ func CheckLoad(s config.Scenario, out string) *KeyError {
 		return nil
 	}
 	j := &job{s: s, o: Options{Out: out}}
-	if _, err := j.loadWeights(); err != nil {
+	err := j.load()
+	_ = j.close() // read only
+	if err != nil {
 		return &KeyError{"checkpoint.load", err}
 	}
-	_ = j.loaded.Close() // read only
 	return nil
 }

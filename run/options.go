@@ -12,6 +12,11 @@ type Options struct {
 	NATS   string // URL of a running server; "" starts an embedded one
 	Out    string // folder for logs, report and checkpoints; "": only where the scenario says
 	Listen Listener
+	// Resume goes on from the newest checkpoint of checkpoint.save, if there is one, whatever checkpoint.load says.
+	Resume bool
+	// Stop, once closed, ends a run that has a folder for checkpoints after the step in progress, with a checkpoint; any
+	// other at once. nil: nobody asks.
+	Stop   <-chan struct{}
 	Logger *zap.Logger
 }
 

@@ -49,6 +49,7 @@ func (j *job) recordsOracle(name string, step int) bool {
 	if strings.HasSuffix(name, ".token_weight") {
 		return j.s.Model.LossNormalization != "upstream" || j.s.Model.ContextParallel == 1
 	}
+	step -= j.first()
 	return oracle.RecordsCase(name, step) || step == 0 && strings.HasSuffix(name, "position_ids")
 }
 
@@ -65,8 +66,15 @@ func oracleScenario(s config.Scenario) config.Scenario {
 }
 
 // compareOracle runs the oracle and finds the first difference.
-func (j *job) compareOracle(ctx context.Context, report *Report) (*verdict, error) {
-	o, err := newJob(oracleScenario(j.s), Options{Logger: j.o.Logger, Out: j.o.Out})
+func (j *job) compareOracle(ctx context.Context, report *Report) (_ *verdict, err error) {
+	s := oracleScenario(j.s)
+	if j.loadedFrom != "" { // what is the newest may have changed since
+		if s.Checkpoint.Load, err = filepath.Abs(j.loadedFrom); err != nil {
+			return nil, err
+		}
+		s.Checkpoint.CkptStep = 0
+	}
+	o, err := newJob(s, Options{Logger: j.o.Logger, Out: j.o.Out})
 	if err != nil {
 		return nil, fmt.Errorf("the single-rank oracle: %w", err)
 	}
@@ -99,14 +107,15 @@ func (j *job) tolerance() float64 {
 // the last.
 func (j *job) firstDifference(o *job, got, want *Report) (*oracle.Difference, int) {
 	tol, compared := j.tolerance(), 0
+	first := j.first()
 	for i, w := range want.Steps {
-		d, n := oracle.FirstDifference(j.record, o.record, i, tol)
+		d, n := oracle.FirstDifference(j.record, o.record, first+i, tol)
 		compared += n
 		if d == nil && i == 0 {
-			d = differShards("", j.probes[0], o.probes[0], 1, tol, nil)
+			d = differShards("", j.probes[first], o.probes[first], first+1, tol, nil)
 		}
 		if d == nil && i == 0 {
-			d = differShards("grad.", j.grads[0], o.grads[0], 1, tol, nil)
+			d = differShards("grad.", j.grads[first], o.grads[first], first+1, tol, nil)
 		}
 		if d == nil {
 			d = differNorm(got, w, i, tol)
@@ -119,9 +128,9 @@ func (j *job) firstDifference(o *job, got, want *Report) (*oracle.Difference, in
 	return differShards("weight.", j.weights[last], o.weights[last], last, tol, o.reach), compared
 }
 
-// differNorm compares the norm of the gradient of 0-based step i, which got may not have reached.
+// differNorm compares the norm of the gradient of the i-th step of the run, which got may not have reached.
 func differNorm(got *Report, want StepFigures, i int, tol float64) *oracle.Difference {
-	d := &oracle.Difference{Quantity: "grad_norm", Step: i + 1, Microbatch: -1, Want: want.GradNorm}
+	d := &oracle.Difference{Quantity: "grad_norm", Step: want.Step, Microbatch: -1, Want: want.GradNorm}
 	if i >= len(got.Steps) {
 		d.Note = "the run ended before: " + got.Error
 		return d
@@ -157,7 +166,7 @@ func differShards(prefix string, got, want *gathering, step int, tol float64, re
 
 // dead says why a comparison with this run would be no test: nothing is learnt, or the loss is that of guessing.
 func (j *job) dead(report *Report) string {
-	if g := j.grads[0]; g != nil {
+	if g := j.grads[j.first()]; g != nil {
 		all, err := g.All()
 		zero := err == nil
 		for _, w := range all {
@@ -202,9 +211,9 @@ func (j *job) sameRows() string {
 		return ""
 	}
 	for m := range n {
-		first := j.data.Train.Microbatch(0, m)
+		first := j.train.Microbatch(j.first(), m)
 		for r := 1; r < dp; r++ {
-			if !slices.Equal(first.IDs, j.data.Train.Microbatch(0, r*n+m).IDs) {
+			if !slices.Equal(first.IDs, j.train.Microbatch(j.first(), r*n+m).IDs) {
 				return ""
 			}
 		}
@@ -232,11 +241,11 @@ func (q quantities) checkOracle(e config.Expect) (bool, string) {
 
 // checkFile holds same_as: FILE: the figures of another run's report, or its weights.
 func (q quantities) checkFile(e config.Expect) (bool, string) {
-	path := located(&q.j.s, e.SameAs)
+	path := q.j.found(e.SameAs)
 	if ext := filepath.Ext(path); ext == ".json" || ext == ".jsonl" {
 		return q.sameReport(path, e.Tolerance)
 	}
-	f, err := checkpoint.OpenWeights(path)
+	f, err := checkpoint.OpenAny(path)
 	if err != nil {
 		return false, err.Error()
 	}

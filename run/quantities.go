@@ -17,8 +17,8 @@ func (q quantities) find(e config.Expect) ([]float64, error) {
 	if e.Step != nil {
 		step = *e.Step
 	}
-	if step < 1 || step > len(q.report.Steps) {
-		return nil, fmt.Errorf("there is no step %d: the run has steps 1 to %d", step, len(q.report.Steps))
+	if first, n := q.j.first(), len(q.report.Steps); step <= first || step > first+n {
+		return nil, fmt.Errorf("there is no step %d: the run has steps %d to %d", step, first+1, first+n)
 	}
 	name, index, err := indexed(e.Quantity)
 	if err != nil {
@@ -63,7 +63,7 @@ func (q quantities) lookup(e config.Expect, step int) ([]float64, error) {
 	case strings.HasPrefix(name, "validation."):
 		return q.validation(step)
 	}
-	if v, ok := q.figure(name, q.report.Steps[step-1]); ok {
+	if v, ok := q.figure(name, q.report.Steps[step-1-q.j.first()]); ok {
 		return []float64{v}, nil
 	}
 	return q.recorded(e, step-1)
@@ -209,7 +209,7 @@ func (j *job) wants() func(name string, step int) bool {
 
 // keepsGrads reports whether an expectation reads gradients of a 0-based step.
 func (j *job) keepsGrads(step int) bool {
-	if step == 0 && (j.keepStep0 || j.needsOracle()) {
+	if step == j.first() && (j.keepStep0 || j.needsOracle()) {
 		return true
 	}
 	for _, e := range j.s.Expect {

@@ -59,8 +59,8 @@ type TokenLoss struct {
 func (j *job) tokenLosses(term int) TokenLoss {
 	var t TokenLoss
 	step := j.s.Train.TrainIters - 1
-	for mb := range j.data.Train.Microbatches() {
-		batch := j.data.Train.Microbatch(step, mb)
+	for mb := range j.train.Microbatches() {
+		batch := j.train.Microbatch(step, mb)
 		mask, pad := batch.Loss, batch.Pad.Validity()
 		frame := nn.NewFrames(batch.Docs, batch.B, batch.S, 1, 1)[0]
 		for range term {
@@ -190,7 +190,7 @@ func (j *job) maskReport() string {
 	var b strings.Builder
 	step := j.s.Train.TrainIters - 1
 	fmt.Fprintf(&b, "padding masks of %s, step %d microbatch 0 ('.' valid, '#' padding)\n", j.s.Name, step+1)
-	batch := j.data.Train.Microbatch(step, 0)
+	batch := j.train.Microbatch(step, 0)
 	if batch.Pad == nil {
 		return b.String() + "  absent: no mask, no mask message"
 	}

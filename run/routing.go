@@ -47,9 +47,9 @@ func (j *job) openRouting() (*routing, error) {
 		return nil, missing("checkpoint.load_routing", err)
 	}
 	defer f.Close()
-	for step := range j.s.Train.TrainIters {
-		for mb := range j.data.Train.Microbatches() {
-			rows := j.data.Train.Microbatch(step, mb).S * j.s.Train.MicroBatchSize
+	for step := j.first(); step < j.s.Train.TrainIters; step++ {
+		for mb := range j.train.Microbatches() {
+			rows := j.train.Microbatch(step, mb).S * j.s.Train.MicroBatchSize
 			for _, router := range routers(&j.s.Model) {
 				at := moe.Forward{Step: step, Microbatch: mb, Router: router}
 				if r.kept[at], err = readChoices(f, tensorName(at), rows, &j.s.Model); err != nil {

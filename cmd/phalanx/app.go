@@ -26,25 +26,30 @@ type app struct {
 	now            func() time.Time
 	progress       *telemetry.Progress // nil off a terminal
 	verbose        bool
+	patience       patience
 }
 
 // Main runs the program with its arguments and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now}
 	if isTerminal(stderr) {
 		a.progress = telemetry.NewProgress(stderr, a.now)
 	}
-	err := a.execute(ctx, stop, args)
+	err := a.execute(signals, args)
 	if text := errorText(err); text != "" {
 		fmt.Fprintln(a.logs(), text)
 	}
 	return exitCode(err)
 }
 
-// execute runs a verb to its end, or for a moment longer than an interrupt. A second interrupt ends the process at once.
-func (a *app) execute(ctx context.Context, stop func(), args []string) error {
+// execute runs a verb to its end. An interrupt ends it in a moment, or, if it saves, after the step in progress and a
+// checkpoint; a second interrupt ends the process at once.
+func (a *app) execute(signals <-chan os.Signal, args []string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	root := a.root()
 	root.SetArgs(args)
 	done := make(chan error, 1)
@@ -52,15 +57,22 @@ func (a *app) execute(ctx context.Context, stop func(), args []string) error {
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done():
-		stop()
+	case <-signals:
+	}
+	var moment <-chan time.Time
+	if a.patience.ask() {
+		fmt.Fprintln(a.logs(), "phalanx: interrupted; the step in progress ends with a checkpoint, a second interrupt ends at once")
+	} else {
+		cancel()
+		moment = time.After(stopGrace)
 	}
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(stopGrace):
-		return errInterrupted
+	case <-signals:
+	case <-moment:
 	}
+	return errInterrupted
 }
 
 // root is the command with all verbs.

@@ -20,6 +20,7 @@ type runFlags struct {
 	nats           string
 	json           string
 	out            string
+	resume         bool
 	listQuantities bool
 }
 
@@ -39,6 +40,7 @@ func (a *app) runVerb() *cobra.Command {
 	c.Flags().StringVar(&f.nats, "nats", "", "URL of a running NATS server; without it one runs inside this process")
 	c.Flags().StringVar(&f.json, "json", "", "file for the results, one object a line; - is standard output")
 	c.Flags().StringVar(&f.out, "out", "", "folder for logs, report and checkpoints")
+	c.Flags().BoolVar(&f.resume, "resume", false, "go on from the newest checkpoint in checkpoint.save, if there is one")
 	c.Flags().BoolVar(&f.listQuantities, "list-quantities", false, "print the names that expectations can use, and run nothing")
 	return c
 }
@@ -67,6 +69,11 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 	if problems := inputProblems(all, f.out); len(problems) > 0 {
 		return problems
 	}
+	for _, s := range all {
+		if f.resume && s.Checkpoint.Save == "" {
+			return usagef("--resume: %s has no checkpoint.save, where it would have kept its checkpoints; set it, or name one with checkpoint.load", s.Name)
+		}
+	}
 	j, err := telemetry.OpenJSON(f.json, a.stdout)
 	if err != nil {
 		return usagef("--json: %v", err)
@@ -79,6 +86,9 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 		}
 		saved.add(s.Scenario, folder(f.out, s.Name, len(all)))
 		one, err := a.runScenario(ctx, s, f, folder(f.out, s.Name, len(all)), heading(i, len(all), s.Name), j)
+		if i+1 < len(all) && a.patience.spent() {
+			one = run.ExitInterrupted
+		}
 		if code = worse(code, one); err != nil || one == run.ExitInterrupted {
 			return errors.Join(err, ended(code), j.Close())
 		}
@@ -114,7 +124,13 @@ func (a *app) runScenario(ctx context.Context, s scenario, f runFlags, dir, head
 	if head != "" {
 		console.Text(head)
 	}
-	report, err := a.train(ctx, s, run.Options{NATS: f.nats, Out: dir, Listen: listener(console), Logger: a.logger(out.logs())})
+	o := run.Options{NATS: f.nats, Out: dir, Listen: listener(console), Logger: a.logger(out.logs()), Resume: f.resume}
+	if s.Checkpoint.Save != "" {
+		stop, end := a.patience.begin()
+		defer end()
+		o.Stop = stop
+	}
+	report, err := a.train(ctx, s, o)
 	code := run.ExitCode(err)
 	if code == run.ExitHeld && report.Verdict != "pass" {
 		code = run.ExitNotHeld
