@@ -215,39 +215,3 @@ func (r *Rank[T]) headGrads(p *pass[T], ch *chunk[T]) (d tensor.Mat[T]) {
 	}
 	return d
 }
-
-// evalNames is the number of names that validation's microbatches have: what a site can hold. They are used again long
-// after they were taken.
-const evalNames = 1 << 16
-
-// eval is one validation pass: the LM loss over eval_iters batches that training never sees.
-func (r *Rank[T]) eval(c nn.Comm, after int) {
-	done := messages.EvalDone{Rank: r.env.Rank, Step: after}
-	t := r.env.Scenario.Train
-	n := t.GlobalBatchSize / t.MicroBatchSize / c.Size(mesh.DP)
-	for i := range t.EvalIters {
-		schedule := r.pipeline(n)
-		schedule.ForwardOnly = true
-		for _, op := range schedule.Schedule(c.Rank(mesh.PP)) {
-			mb := r.env.Validation.Microbatch(i, c.Rank(mesh.DP)*n+op.Microbatch)
-			r.evalPass(r.newPass(c, after, (i*n+op.Microbatch)%evalNames, mb, nn.Eval), r.chunks[op.Chunk], &done.Sums)
-		}
-	}
-	r.env.Emit(done)
-}
-
-// evalPass runs a chunk forward, and the LM loss on the last.
-func (r *Rank[T]) evalPass(p *pass[T], ch *chunk[T], sums *messages.Sums) {
-	defer r.arenas.give(p.c.Arena)
-	f := r.trunk(p, ch, false)
-	if !ch.Loss {
-		r.putFlow(p, ch, f, false)
-		return
-	}
-	head := nn.Head[T]{Table: r.tables.head}
-	out := head.Loss(p.c, nn.HeadInput[T]{Hidden: f.heads[0].Hidden, Labels: p.labels, Loss: p.loss})
-	if p.c.TPRank() == 0 {
-		sums.LMLoss += out.LossSum
-		sums.LMTokens += out.Tokens
-	}
-}

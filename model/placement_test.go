@@ -3,6 +3,7 @@ package model_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +12,9 @@ import (
 	"phalanx/internal/inproc"
 	"phalanx/internal/inproc/property"
 	"phalanx/internal/inproc/trial"
+	"phalanx/messages"
 	"phalanx/model"
+	"phalanx/nn"
 )
 
 // placement is a layout of four decoder layers and two depths over a pipeline.
@@ -112,5 +115,50 @@ func TestRanksAreBuiltAlone(t *testing.T) {
 		programs, err := model.Programs(model.Env{Scenario: s, Rank: rank})
 		require.NoError(t, err)
 		require.Equal(t, rank == 0, programs[1] == nil, "the depth runs on the last stage alone")
+	}
+}
+
+// validated is the LM loss and tokens of a validation of 600 microbatches after one step.
+func validated(t *testing.T, l trial.Layout, seed uint64) (sums messages.Sums) {
+	m := mixture()
+	m.NumLayers, m.MoELayerFreq.Pattern, m.MTPNumLayers, m.MTPLossScaling = 4, []int{0, 0, 0, 1}, 1, 0.5
+	j := trial.Job{Model: m, Optimizer: trial.Adam, Seed: 3}
+	rng := rand.New(rand.NewPCG(5, 5))
+	var step []*nn.Microbatch
+	for range 6 {
+		mb := &nn.Microbatch{B: 1, S: 4}
+		trial.Fill(rng, mb, trial.Shape{B: 1, S: 4, V: m.PaddedVocabSize, H: m.HiddenSize}, []bool{true, true, true, true}, 0.8)
+		step = append(step, mb)
+	}
+	j.Batches = [][]*nn.Microbatch{step}
+	s := j.Scenario(l)
+	s.Train.EvalInterval, s.Train.EvalIters = 1, 100
+	err := inproc.Run(s.Sizes(), func(rank int) []func(nn.Comm) {
+		programs, err := model.Programs(model.Env{Scenario: s, Rank: rank, Train: &j, Validation: always{step}, Emit: func(e messages.Event) {
+			if e, ok := e.(messages.EvalDone); ok {
+				sums.Add(e.Sums)
+			}
+		}})
+		require.NoError(t, err)
+		return programs
+	}, inproc.Options{Seed: seed, Overtake: true})
+	require.NoError(t, err)
+	return sums
+}
+
+// always is a validation of the same batches again and again.
+type always struct{ step []*nn.Microbatch }
+
+func (a always) Microbatch(_, j int) *nn.Microbatch { return a.step[j] }
+
+// A first stage is not ahead of the last by a whole validation, and every placement has the losses of one stage.
+func TestValidationOnPlacements(t *testing.T) {
+	want := validated(t, trial.Single, 0)
+	require.Positive(t, want.LMTokens)
+	for _, p := range []placement{{2, "Ett|ttmL", false}, {2, "Et|t|t|tmL", false}, {3, "Ett|tt|mL", false}, {4, "Ett|tt|m|L", false}} {
+		for seed := range uint64(2) {
+			got := validated(t, trial.Layout{TP: 1, CP: 1, DP: 1, PP: p.pp, Stages: p.stages}, seed)
+			require.Equal(t, want, got, p.stages)
+		}
 	}
 }

@@ -121,6 +121,7 @@ const (
 	TagParamGather
 	TagGradientView
 	TagPositionUse
+	TagCredit
 	tagEnd
 )
 
@@ -133,7 +134,7 @@ var tagNames = [tagEnd]string{
 	TagRollLossMask: "roll.loss_mask", TagRollPaddingMask: "roll.padding_mask", TagRollEmbeddings: "roll.decoder_input",
 	TagRingKV: "ring_kv", TagRingKVGrad: "ring_kv_grad", TagGatherKV: "gather_kv", TagHeads: "heads",
 	TagRouterCapacity: "router_capacity", TagDispatchCounts: "dispatch_counts", TagDispatch: "dispatch", TagCombine: "combine",
-	TagActivation: "activation", TagActivationGrad: "activation_grad", TagDepthLabels: "depth_labels", TagDepthSet: "depth_set", TagEmbeddingUse: "embedding_use",
+	TagActivation: "activation", TagActivationGrad: "activation_grad", TagDepthLabels: "depth_labels", TagDepthSet: "depth_set", TagEmbeddingUse: "embedding_use", TagCredit: "credit",
 	TagParamGather: "param_gather", TagGradientView: "gradient_view",
 	TagPositionUse: "position_use",
 }
