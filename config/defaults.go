@@ -124,7 +124,7 @@ func (s *Scenario) deriveDataset(given func(key string) bool) {
 	if d.Kind == "jsonl" && d.PadTo == "" {
 		d.PadTo = "seq_length"
 	}
-	if d.Packed && d.PadToMultiple == 0 && !given("dataset.pad_to_multiple") {
+	if d.Packed && d.Kind != "indexed" && d.PadToMultiple == 0 && !given("dataset.pad_to_multiple") {
 		d.PadToMultiple = 1
 	}
 	if d.Kind == "jsonl" && d.Packed && d.PackingAlgorithm == "" {

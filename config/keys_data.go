@@ -35,7 +35,7 @@ var dataKeys = []spec{
 		doc: "text, jsonl, indexed: the order of samples is drawn from seed and epoch; of indexed that of the sequences too."},
 	{key: "dataset.min_valid", def: "0", in: between(0, MaxSeqLength),
 		doc: "synthetic: rows are valid up to a length drawn from [min_valid, seq_length]; 0: all full. Packed: the shortest document."},
-	{key: "dataset.packed", def: "false", doc: "synthetic, jsonl: documents are packed into rows of seq_length; their boundaries are kept."},
+	{key: "dataset.packed", def: "false", doc: "synthetic, jsonl: documents are packed into rows of seq_length; their boundaries are kept. indexed: each sequence is a document of its own."},
 	{key: "dataset.pad_to_multiple", from: []string{"dataset.seq_length"}, def: "= 1 with packed", in: between(1, MaxSeqLength),
 		doc: "packed: the length of each document's place is a multiple of this (Megatron-Bridge's pad_seq_to_mult)."},
 	{key: "dataset.packing_algorithm", def: "= next_fit with packed", legal: []string{"next_fit", "best_fit"},

@@ -12,7 +12,7 @@ var kindKeys = map[string][]string{
 	"rows":      {"seq_length", "rows", "embeddings", "pad_token", "padding_mask", "loss_mask"},
 	"synthetic": {"seq_length", "min_valid", "packed", "pad_to_multiple", "embeddings", "pad_token", "padding_mask", "loss_mask"},
 	"text":      {"seq_length", "paths", "validation_share", "split", "shuffle", "padding_mask", "loss_mask"},
-	"indexed":   {"seq_length", "path", "split", "shuffle", "padding_mask", "loss_mask"},
+	"indexed":   {"seq_length", "path", "split", "shuffle", "packed", "padding_mask", "loss_mask"},
 	"jsonl": {"seq_length", "paths", "validation_share", "split", "shuffle", "packed", "pad_to_multiple", "packing_algorithm", "packing_window", "pad_to",
 		"pad_token", "answer_only_loss",
 		"padding_mask", "loss_mask"},
@@ -138,6 +138,9 @@ func (c *checker) packing() {
 	}
 	if d.Kind == "jsonl" && d.PackingWindow != 0 && d.PackingAlgorithm != "best_fit" {
 		c.fail("dataset.packing_window", "is given without packing_algorithm: best_fit; set that or remove it", "dataset.packing_algorithm")
+	}
+	if d.Kind == "indexed" && d.Packed && d.LossMask == "absent" {
+		c.fail("dataset.packed", "needs a loss mask at the ends of sequences, and loss_mask: absent has none; remove one of the two", "dataset.loss_mask")
 	}
 	switch n := d.PadToMultiple; {
 	case n == 0 || d.Kind != "synthetic" && d.Kind != "jsonl":

@@ -101,7 +101,7 @@ func geometryOf(s *config.Scenario) (geometry, error) {
 	g.packed = d.Packed || d.Kind == "rows" && slices.ContainsFunc(d.Rows, func(r config.Row) bool { return r.Packed() })
 	padded := d.Kind == "rows" || d.Kind == "jsonl" || d.Kind == "synthetic" && (d.MinValid > 0 || d.Packed)
 	g.padMask = present(d.PaddingMask, padded)
-	g.lossMask = present(d.LossMask, d.Kind != "text" && d.Kind != "indexed")
+	g.lossMask = present(d.LossMask, d.Kind != "text" && (d.Kind != "indexed" || d.Packed))
 	if d.Kind == "reference" { // its sizes come from the case
 		return g, nil
 	}

@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 
@@ -95,53 +96,80 @@ func corpusOf(g geometry, f *indexed.File, path string, from, to int, o order) (
 func (c *corpus) batch(first int) *nn.Microbatch {
 	rows := make([]sequence, c.b)
 	for i := range rows {
-		tokens, err := c.row(first + i)
+		tokens, ends, err := c.row(first + i)
 		if err != nil {
 			panic(err) // the file has changed, or holds what is no token of the model: the run ends with the reason
 		}
 		rows[i] = predicting(tokens)
+		if c.packed {
+			rows[i] = c.apart(rows[i], ends)
+		}
 	}
 	return c.assemble(rows, c.s)
 }
 
-// row is the S+1 tokens of row g of the run.
-func (c *corpus) row(g int) ([]int32, error) {
+// apart is a row whose sequences are documents: those that end at ends, and the rest. The label behind the last token of
+// a sequence is a token of another one and does not count. This is Megatron's reset_position_ids, reset_attention_mask
+// and eod_mask_loss, without the need of an end-of-document token.
+func (c *corpus) apart(q sequence, ends []int) sequence {
+	out := sequence{ids: q.ids, labels: slices.Clone(q.labels), counts: make([]bool, len(q.ids))}
+	for i := range out.counts {
+		out.counts[i] = true
+	}
+	start := 0
+	for _, end := range ends {
+		out.docs = append(out.docs, nn.Doc{Start: start, Logical: end - start, Physical: end - start})
+		out.labels[end-1], out.counts[end-1] = c.padToken, false
+		start = end
+	}
+	if start < len(q.ids) {
+		out.docs = append(out.docs, nn.Doc{Start: start, Logical: len(q.ids) - start, Physical: len(q.ids) - start})
+	}
+	return out
+}
+
+// row is the S+1 tokens of row g of the run, and behind which of the first S a sequence ends.
+func (c *corpus) row(g int) (tokens []int32, ends []int, err error) {
 	e, err := c.epoch(g / c.samples.n)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	tokens := make([]int32, c.s+1)
-	if err := c.fill(tokens, e, int64(c.samples.at(g))*int64(c.s)); err != nil {
-		return nil, indexedError(err)
+	tokens = make([]int32, c.s+1)
+	if ends, err = c.fill(tokens, e, int64(c.samples.at(g))*int64(c.s)); err != nil {
+		return nil, nil, indexedError(err)
 	}
 	for i, id := range tokens {
 		if int(id) >= c.v {
-			return nil, problem(c.path+".bin", 0, "found token %d at %d of row %d, expected one below padded_vocab_size %d", id, i, g, c.v)
+			return nil, nil, problem(c.path+".bin", 0, "found token %d at %d of row %d, expected one below padded_vocab_size %d", id, i, g, c.v)
 		}
 	}
-	return tokens, nil
+	return tokens, ends, nil
 }
 
-// fill reads tokens from place at of an epoch's stream on.
-func (c *corpus) fill(tokens []int32, e *epoch, at int64) error {
+// fill reads tokens from place at of an epoch's stream on, and says where in them a sequence ends, but for the last.
+func (c *corpus) fill(tokens []int32, e *epoch, at int64) (ends []int, err error) {
+	all := len(tokens)
 	mark := sort.Search(len(e.marks), func(k int) bool { return e.marks[k] > at }) - 1
 	start := e.marks[mark] // of sequence i of the order
 	for i := mark * markEvery; len(tokens) > 0; i++ {
 		q := c.from + c.docs.at(e.number*c.docs.n+i)
 		length, err := c.file.Length(q)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if skip := at - start; skip < int64(length) {
 			n := min(len(tokens), length-int(skip))
 			if err := c.file.Read(tokens[:n], q, int(skip)); err != nil {
-				return err
+				return nil, err
 			}
 			tokens, at = tokens[n:], at+int64(n)
+			if len(tokens) > 0 {
+				ends = append(ends, all-len(tokens))
+			}
 		}
 		start += int64(length)
 	}
-	return nil
+	return ends, nil
 }
 
 // epoch is where the sequences of an epoch lie.

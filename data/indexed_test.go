@@ -13,6 +13,7 @@ import (
 	"phalanx/config"
 	"phalanx/data"
 	"phalanx/data/indexed"
+	"phalanx/nn"
 )
 
 // corpusAt writes sequences of these lengths to dir; the tokens of all are 0, 1, 2 and so on, so that each tells its place.
@@ -127,6 +128,70 @@ func TestIndexedEpochsDiffer(t *testing.T) {
 	require.Equal(t, order(d, 0), order(open(t, s), 0), "a longer run starts with the same samples")
 	s.RNG.Seed++
 	require.NotEqual(t, order(d, 0), order(open(t, s), 0))
+}
+
+func TestIndexedApartByHand(t *testing.T) {
+	s := indexedScenario(corpusAt(t, t.TempDir(), 3, 0, 5, 1, 8), 1, 1, 4)
+	s.Dataset.Shuffle, s.Dataset.Packed, s.Dataset.PadToken = false, true, 0
+	d := open(t, s)
+	for step, want := range []struct {
+		labels []int32
+		loss   []float32
+		docs   []nn.Doc
+	}{
+		{[]int32{1, 2, 0, 4}, []float32{1, 1, 0, 1}, []nn.Doc{{Start: 0, Logical: 3, Physical: 3}, {Start: 3, Logical: 1, Physical: 1}}},
+		{[]int32{5, 6, 7, 0}, []float32{1, 1, 1, 0}, []nn.Doc{{Start: 0, Logical: 4, Physical: 4}}}, // 7 ends a sequence, and the row
+		{[]int32{0, 10, 11, 12}, []float32{0, 1, 1, 1}, []nn.Doc{{Start: 0, Logical: 1, Physical: 1}, {Start: 1, Logical: 3, Physical: 3}}},
+		{[]int32{13, 14, 15, 16}, []float32{1, 1, 1, 1}, []nn.Doc{{Start: 0, Logical: 4, Physical: 4}}},
+	} {
+		m := d.Train.Microbatch(step, 0)
+		wellFormed(t, m, 1<<20)
+		first := int32(4 * step)
+		require.Equal(t, []int32{first, first + 1, first + 2, first + 3}, m.IDs, "the same tokens as joined")
+		require.Equal(t, want.labels, m.Labels)
+		require.Equal(t, want.loss, m.Loss.Weight)
+		require.Equal(t, want.docs, m.Docs[0])
+	}
+}
+
+// TestIndexedApart: the documents of a row are the parts of sequences in it; a label counts if the token behind it is of
+// the same sequence.
+func TestIndexedApart(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(r *rapid.T) {
+		lengths := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(r, "lengths")
+		s := rapid.IntRange(1, 12).Draw(r, "s")
+		lengths = append(lengths, s+1)
+		var of []int // by token: its sequence
+		for i, n := range lengths {
+			for range n {
+				of = append(of, i)
+			}
+		}
+		sc := indexedScenario(corpusAt(r, dir, lengths...), 1, 1, s)
+		sc.RNG.Seed = rapid.Uint64().Draw(r, "seed")
+		joined, err := data.Open(sc)
+		require.NoError(r, err)
+		sc.Dataset.Packed = true
+		d, err := data.Open(sc)
+		require.NoError(r, err)
+		for step := range 2 * (len(of) - 1) / s {
+			m, whole := d.Train.Microbatch(step, 0), joined.Train.Microbatch(step, 0)
+			require.Equal(r, whole.IDs, m.IDs)
+			for i, id := range m.IDs {
+				same := of[id] == of[whole.Labels[i]] && whole.Labels[i] == id+1
+				require.Equal(r, same, m.Loss.Weight[i] == 1)
+				if same {
+					require.Equal(r, whole.Labels[i], m.Labels[i])
+				}
+			}
+			for _, doc := range m.Docs[0] {
+				for i := range doc.Logical - 1 {
+					require.Equal(r, m.IDs[doc.Start+i]+1, m.IDs[doc.Start+i+1])
+				}
+			}
+		}
+	})
 }
 
 func TestIndexedSplit(t *testing.T) {

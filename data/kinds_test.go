@@ -67,6 +67,9 @@ func everyKind(t *testing.T) map[string]*config.Scenario {
 	best := plainKinds(t)["jsonl"]
 	best.Dataset.Packed, best.Dataset.PackingAlgorithm, best.Dataset.PackingWindow = true, "best_fit", 3
 	kinds["best fit jsonl"] = best
+	apart := plainKinds(t)["indexed"]
+	apart.Dataset.Packed = true
+	kinds["indexed apart"] = apart
 	for _, kind := range []string{"rows", "synthetic"} {
 		s := plainKinds(t)[kind]
 		s.Dataset.Embeddings, s.Model.HiddenSize = "precomputed", 4
