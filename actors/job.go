@@ -5,7 +5,7 @@
 //	└ stage.0                Stage: gathers its ranks' reports
 //	  └ rank.3               Rank: program 0
 //	    ├ tp, cp, dp, pp     Group: exchanges of one axis, on the Link
-//	    └ mtp.1 …            Depth: program k
+//	    └ mtp.1 …, reducer   Depth: program k
 //
 // A turn is one Resume of a program until it suspends; nothing blocks anywhere else. A failure is a value that ends
 // the run: nothing is restarted in this version, but every shell is supervised, so nothing is restarted by default.
@@ -34,8 +34,8 @@ const StallTimeoutDefault = 30 * time.Second
 type Job struct {
 	Name  string
 	Sizes mesh.Sizes
-	// Programs makes the programs of a rank: index 0 is the stage program, k is MTP depth k. It is called in the
-	// rank's first turn. emit reports an event of this rank; it may be called from any of its programs.
+	// Programs makes the programs of a rank: index 0 is the stage program, k is MTP depth k, and
+	// nn.Reducer adds gradients; nil is none. It is called in the rank's first turn. emit reports an event of this rank; it may be called from any of its programs.
 	Programs func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error)
 	// Network carries the run's messages. Run opens all its links and closes it.
 	Network transport.Network

@@ -40,8 +40,11 @@ func (p Place) String() string {
 
 // ProgramName is what errors call a program: "stage" or "mtp.2".
 func ProgramName(p nn.Program) string {
-	if p == 0 {
+	switch p {
+	case 0:
 		return "stage"
+	case nn.Reducer:
+		return "reducer"
 	}
 	return fmt.Sprintf("mtp.%d", p)
 }

@@ -55,6 +55,7 @@ var trainKeys = []spec{
 	{key: "ddp.grad_reduce_in_fp32", def: "= true", null: true,
 		doc: "false: gradients are rounded to bf16 for the reduction over data- and context-parallel ranks, and added in fp32."},
 	{key: "ddp.bucket_size", def: "= 4194304", in: between(MinBucket, MaxBucket), null: true, doc: "Gradient elements that are reduced in one exchange. Changes no bit."},
+	{key: "ddp.overlap_grad_reduce", def: "false", doc: "Gradients of decoder layers are reduced while the backward pass of the last microbatch goes on. Changes no bit."},
 	{key: "ddp.check_for_nan_in_grad", def: "false", doc: "A gradient that is not finite before its reduction ends the run, with rank, step and parameter."},
 }
 

@@ -118,6 +118,7 @@ scheduler:
 ddp:
   use_distributed_optimizer: false
   check_for_nan_in_grad: false
+  overlap_grad_reduce: false
 dataset:
   kind: rows
   seq_length: 16

@@ -37,6 +37,10 @@ func (c *checker) ddp() {
 	if c.s.DDP.BF16() && c.s.Train.DType == "fp64" {
 		c.fail("ddp.grad_reduce_in_fp32", "false rounds gradients to bf16 on their way, which fp64 is not for; nearest legal: true, or dtype fp32", "train.dtype")
 	}
+	if c.s.DDP.OverlapGradReduce && c.s.Train.SkipNaNMicrobatches {
+		c.fail("ddp.overlap_grad_reduce", "true reduces gradients before train.skip_nan_microbatches knows which microbatches count; remove one of the two",
+			"train.skip_nan_microbatches")
+	}
 	c.policy()
 }
 

@@ -161,6 +161,7 @@ type DDP struct {
 	GradReduceInFP32        *bool `yaml:"grad_reduce_in_fp32"` // false: bf16 on the wire
 	BucketSize              int   `yaml:"bucket_size"`         // elements; 0: a default of ours
 	CheckForNaNInGrad       bool  `yaml:"check_for_nan_in_grad"`
+	OverlapGradReduce       bool  `yaml:"overlap_grad_reduce"` // while the backward pass goes on
 }
 
 // BF16 reports whether gradients are rounded to bfloat16 for their reduction over data-parallel ranks.

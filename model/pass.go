@@ -15,6 +15,7 @@ type pass[T tensor.Float] struct {
 	c     *nn.Ctx[T]
 	mb    *nn.Microbatch // whole
 	saved []*nn.BlockSaved[T]
+	last  bool // microbatch of the step: gradients are complete behind its backward pass
 	// This rank's slots of the batch.
 	ids, labels, positions []int32
 	loss                   *nn.LossMask
@@ -181,6 +182,7 @@ func (r *Rank[T]) backward(p *pass[T], ch *chunk[T]) {
 	for i := len(ch.Layers) - 1; i >= 0; i-- {
 		l := ch.Layers[i]
 		d = r.layers[l].Backward(p.c.At(l, fmt.Sprintf("layer.%d", l)), p.saved[i], d)
+		r.layerDone(p, l)
 	}
 	switch {
 	case !ch.Embedding:

@@ -19,12 +19,13 @@ func (e *LossError) Error() string {
 		"train.skip_nan_microbatches: true drops the microbatch", e.Rank, e.Value, term, e.Microbatch, e.Step+1)
 }
 
-// checkGrads ends the run at a gradient that is not a number, under ddp.check_for_nan_in_grad.
-func (r *Rank[T]) checkGrads(step int) {
+// checkGrads ends the run at a gradient that is not a number, under ddp.check_for_nan_in_grad: one of a layer's, if it is
+// reduced before the others, or with −1 of the others.
+func (r *Rank[T]) checkGrads(step, layer int) {
 	if !r.env.Scenario.DDP.CheckForNaNInGrad {
 		return
 	}
-	if err := r.grads.CheckFinite(step); err != nil {
+	if err := r.grads.CheckFinite(step, layer); err != nil {
 		panic(err)
 	}
 }

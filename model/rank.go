@@ -104,6 +104,12 @@ func (r *Rank[T]) programs() []func(nn.Comm) {
 		}
 		ps = append(ps, func(c nn.Comm) { r.depth(c, k+1) })
 	}
+	if r.overlaps() {
+		for len(ps) < int(nn.Reducer) {
+			ps = append(ps, nil)
+		}
+		ps = append(ps, r.reducer)
+	}
 	return ps
 }
 
@@ -142,7 +148,7 @@ func NewRank[T tensor.Float](env Env) (*Rank[T], error) {
 		}
 	}
 	r.grads = train.NewGrads(b.params, train.Layout{Sizes: s.Sizes(), Rank: env.Rank, Sharded: s.Optimizer.UseDistributedOptimizer,
-		Bucket: s.DDP.BucketSize, BF16: s.DDP.BF16()})
+		Bucket: s.DDP.BucketSize, BF16: s.DDP.BF16(), LayerOf: r.layerOf()})
 	r.adam = train.NewAdam(s.Optimizer, r.grads)
 	r.rates = train.NewScheduler(s.Optimizer, s.Scheduler, s.Train)
 	if err := r.initialise(); err != nil {

@@ -48,6 +48,7 @@ func (r *Rank[T]) stage(c nn.Comm) {
 			c.Send(nn.Program(k+1), portOrder, order{end: true})
 		}
 	}
+	r.endReducer(c)
 	r.save()
 	if r.position.Iteration == t.TrainIters {
 		r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
@@ -104,6 +105,7 @@ func (r *Rank[T]) passes(c nn.Comm, s step) messages.Sums {
 		case train.BackwardOp:
 			p := ch.running[op.Microbatch]
 			delete(ch.running, op.Microbatch)
+			p.last = op.Microbatch == s.microbatches-1
 			r.backward(p, ch)
 			r.addAux(c, p, &sums)
 			r.arenas.give(p.c.Arena)
@@ -163,9 +165,9 @@ func (r *Rank[T]) withoutNaN(c nn.Comm, s *step, sums messages.Sums) messages.Su
 func (r *Rank[T]) update(c nn.Comm, i int, rates train.Rates) (norm float64, skipped bool) {
 	site := nn.Site{Step: i, Phase: nn.Update, Layer: -1}
 	r.showProbe(c, site)
-	r.checkGrads(i)
+	r.checkGrads(i, -1)
 	r.joinUses(c, site)
-	r.grads.Reduce(c, site, r.mut)
+	r.reduceGrads(c, site)
 	norms := r.grads.Norms(c, site, r.mut)
 	if r.env.Observer != nil {
 		r.grads.GatherGrads(c, site)

@@ -195,8 +195,12 @@ func (o *Op) String() string {
 	return fmt.Sprintf("%s %s %s %s %s[%d] at %s", o.Axis, o.Kind, o.Reduce, o.Tag, o.DType, len(o.In)/max(o.DType.Size(), 1), o.Site)
 }
 
-// Program names one straight-line program of a rank: 0 is the stage (trunk, heads, optimizer), k is MTP depth k.
+// Program names one straight-line program of a rank: 0 is the stage (trunk, heads, optimizer), k is MTP depth k; Reducer
+// is the last.
 type Program uint8
+
+// Reducer is the program that adds gradients over ranks while the stage goes on (overlap_grad_reduce).
+const Reducer Program = 255
 
 // Comm is how straight-line code reaches other ranks and the other programs of its own rank.
 // Do and Recv suspend the program; they return when the operation is complete, and never return on a stopped rank.

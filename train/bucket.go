@@ -24,6 +24,7 @@ type bucket[T tensor.Float] struct {
 	cuts   []int
 	mine   int // the slice of this rank
 	length int // of the longest slice
+	lowest int // the lowest decoder layer with a part of it; −1: other parameters
 }
 
 // from and to are the whole run.
@@ -55,11 +56,12 @@ func newBuckets[T tensor.Float](f *nn.Flat[T], axes []mesh.Axis, l Layout) []*bu
 	n := len(f.Grad)
 	var all []*bucket[T]
 	for from := 0; from < n; {
-		to := blockBorder(f, min(from+l.Bucket, n))
+		limit, lowest := runOf(f, from, l.LayerOf)
+		to := min(blockBorder(f, min(from+l.Bucket, n)), limit)
 		if to <= from {
-			to = blockBorder(f, min(from+l.Bucket+normBlock, n))
+			to = min(blockBorder(f, min(from+l.Bucket+normBlock, n)), limit)
 		}
-		b := &bucket[T]{flat: f, axes: axes, mine: mine, cuts: make([]int, parts+1)}
+		b := &bucket[T]{flat: f, axes: axes, mine: mine, cuts: make([]int, parts+1), lowest: lowest}
 		b.cuts[0], b.cuts[parts] = from, to
 		for i := 1; i < parts; i++ {
 			b.cuts[i] = max(from, min(to, blockBorder(f, from+(to-from)*i/parts)))
@@ -102,4 +104,27 @@ func (b *bucket[T]) eachOwn(f func(q *nn.Param[T], from, to int)) {
 		}
 		start += len(q.Data)
 	}
+}
+
+// runOf is where the run of parameters ends that a place in a flat buffer is in, decoder layers or others, and the layer of
+// the parameter there: the lowest from there on, since layers are declared in ascending order.
+func runOf[T tensor.Float](f *nn.Flat[T], at int, layerOf func(*nn.Spec) int) (end, lowest int) {
+	if layerOf == nil {
+		return len(f.Grad), -1
+	}
+	start := 0
+	for i, q := range f.Params {
+		if start += len(q.Data); start <= at {
+			continue
+		}
+		lowest = layerOf(&q.Spec)
+		for _, next := range f.Params[i+1:] {
+			if layerOf(&next.Spec) >= 0 != (lowest >= 0) {
+				break
+			}
+			start += len(next.Data)
+		}
+		return start, lowest
+	}
+	return start, -1
 }

@@ -16,7 +16,10 @@ type Layout struct {
 	Rank  int
 	// Sharded: each of the ranks that hold the same parameters updates one slice of them (use_distributed_optimizer).
 	Sharded bool
-	Bucket  int  // elements of a bucket; 0: BucketElements
+	Bucket  int // elements of a bucket; 0: BucketElements
+	// LayerOf is the decoder layer of a parameter, −1 for others; nil: nobody asks. With it no bucket holds both sorts, so
+	// that Ready says what can be reduced while the backward pass goes on.
+	LayerOf func(*nn.Spec) int
 	BF16    bool // gradients are rounded to bfloat16 for the data-parallel reduction (grad_reduce_in_fp32: false)
 }
 
@@ -52,25 +55,25 @@ func (g *Grads[T]) Reduce(c nn.Comm, site nn.Site, mut mutation.Set) {
 	if mut.Has(mutation.DropReduce) {
 		return
 	}
-	partial := g.params.SumTP.Grad
-	for from := 0; from < len(partial); from += g.layout.Bucket {
-		nn.AllReduceInto(c, mesh.TP, nn.TagGradient, site, nn.Sum, partial[from:min(from+g.layout.Bucket, len(partial))])
-	}
-	if mut.Has(mutation.AvgInsteadOfSum) {
-		kernel.Scale(partial, 1/T(c.Size(mesh.TP)))
-	}
-	for _, b := range g.buckets {
-		g.reduce(c, site, b)
+	for i := range g.buckets {
+		g.ReduceBucket(c, site, mut, i)
 	}
 }
 
-// reduce adds one bucket over its axes, one after another, in ascending rank order.
-func (g *Grads[T]) reduce(c nn.Comm, site nn.Site, b *bucket[T]) {
+// ReduceBucket is Reduce for bucket i alone. Buckets of one group must come in the same order on all of its ranks.
+func (g *Grads[T]) ReduceBucket(c nn.Comm, site nn.Site, mut mutation.Set, i int) {
+	b := g.buckets[i]
+	x := b.flat.Grad[b.from():b.to()]
+	if b.flat == &g.params.SumTP {
+		nn.AllReduceInto(c, mesh.TP, nn.TagGradient, site, nn.Sum, x)
+		if mut.Has(mutation.AvgInsteadOfSum) {
+			kernel.Scale(x, 1/T(c.Size(mesh.TP)))
+		}
+	}
 	if b.slices() > 1 {
 		g.scatter(c, site, b)
 		return
 	}
-	x := b.flat.Grad[b.from():b.to()]
 	for _, axis := range b.axes {
 		if g.layout.BF16 {
 			g.allReduceBF16(c, axis, site, x)
@@ -78,6 +81,18 @@ func (g *Grads[T]) reduce(c nn.Comm, site nn.Site, b *bucket[T]) {
 			nn.AllReduceInto(c, axis, nn.TagGradient, site, nn.Sum, x)
 		}
 	}
+}
+
+// Ready is the buckets that are complete when the backward pass of a layer has ended, in the last microbatch of a step:
+// those of which it is the lowest layer. With −1 it is those that wait for the end of the step.
+func (g *Grads[T]) Ready(layer int) []int {
+	var ready []int
+	for i, b := range g.buckets {
+		if b.lowest == layer {
+			ready = append(ready, i)
+		}
+	}
+	return ready
 }
 
 // scatter adds a bucket over its axes and keeps this rank's slice. Slices lie in the order of the axes, the first
@@ -163,9 +178,13 @@ func (e *NotFiniteError) Error() string {
 		e.Rank, e.Value, e.Name, e.Index, e.Step+1)
 }
 
-// CheckFinite is the first gradient of this rank, in declaration order, that is not finite; nil if all are.
-func (g *Grads[T]) CheckFinite(step int) error {
+// CheckFinite is the first gradient of this rank, in declaration order, that is not finite; nil if all are. It looks at
+// the parameters of a layer, with LayerOf, or at all others with −1.
+func (g *Grads[T]) CheckFinite(step, layer int) error {
 	for _, q := range g.params.List {
+		if g.layout.LayerOf != nil && g.layout.LayerOf(&q.Spec) != layer {
+			continue
+		}
 		for _, x := range append([][]T{q.Grad}, q.Uses...) {
 			for i, v := range x {
 				if v-v != 0 {

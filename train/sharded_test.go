@@ -333,10 +333,10 @@ func TestNotFinite(t *testing.T) {
 					q := p.Declare(nn.Spec{Name: "bad", Shape: []int{600, 2}, Shard: nn.Shard{Dim: 1, Parts: 2, Index: sizes.Coord(rank).TP}, Uses: 2})
 					p.Build()
 					g := train.NewGrads(p, train.Layout{Sizes: sizes, Rank: rank, Sharded: sharded})
-					require.NoError(t, g.CheckFinite(3))
+					require.NoError(t, g.CheckFinite(3, -1))
 					if rank == bad {
 						q.Uses[0][517] = value
-						err := g.CheckFinite(3)
+						err := g.CheckFinite(3, -1)
 						var e *train.NotFiniteError
 						require.ErrorAs(t, err, &e)
 						require.Equal(t, []any{bad, 3, "bad", 517}, []any{e.Rank, e.Step, e.Name, e.Index})

@@ -46,6 +46,7 @@ func (l Layout) String() string {
 type Job struct {
 	Model     config.Model
 	Optimizer config.Optimizer
+	DDP       config.DDP
 	Batches   [][]*nn.Microbatch   // by step, by microbatch of the whole step; all of one size
 	Weights   map[string][]float64 // initial; nil: drawn from Seed
 	Seed      uint64
@@ -74,7 +75,7 @@ func (j *Job) Microbatch(step, mb int) *nn.Microbatch { return j.Batches[step][m
 
 // Scenario is the job on a layout.
 func (j Job) Scenario(l Layout) *config.Scenario {
-	s := &config.Scenario{Model: j.Model, Optimizer: j.Optimizer, Mutate: j.Mutate}
+	s := &config.Scenario{Model: j.Model, Optimizer: j.Optimizer, DDP: j.DDP, Mutate: j.Mutate}
 	s.Model.TensorParallel, s.Model.ContextParallel, s.Model.PipelineParallel = l.TP, l.CP, max(l.PP, 1)
 	s.Model.PipelineLayoutText, s.Model.MicrobatchGroup = l.Stages, l.Group
 	s.Model.SequenceParallel, s.Model.CPCommType = l.SP, l.CommType

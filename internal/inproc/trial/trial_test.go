@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"phalanx/config"
 	"phalanx/internal/inproc"
 	"phalanx/internal/inproc/property"
 	"phalanx/nn"
@@ -70,5 +71,23 @@ func TestJobs(t *testing.T) {
 		for _, want := range []string{"lm tokens", "gradient of model.norm.weight[0]", "weight model.norm.weight[1]"} {
 			require.ErrorContains(t, err, want)
 		}
+	})
+}
+
+// A sharded optimizer and gradients that are reduced during the backward pass change no bit, whatever the layout, the
+// size of buckets and the order in which messages arrive.
+func TestReductionsAgree(t *testing.T) {
+	property.Check(t, 8, func(t *rapid.T) {
+		m := DrawModel(t)
+		j := DrawJob(t, m, DrawShape(t, m), 2, 4)
+		l := rapid.SampledFrom(Layouts()).Draw(t, "layout")
+		j.DType = rapid.SampledFrom([]string{"fp32", "fp64"}).Draw(t, "type")
+		want, err := j.Run(l, inproc.Options{})
+		require.NoError(t, err)
+		j.Optimizer.UseDistributedOptimizer = rapid.Bool().Draw(t, "sharded")
+		j.DDP = config.DDP{OverlapGradReduce: rapid.Bool().Draw(t, "overlap"), BucketSize: rapid.SampledFrom([]int{1, 100, 1000}).Draw(t, "bucket")}
+		got, err := j.Run(l, inproc.Options{Seed: rapid.Uint64().Draw(t, "order"), Overtake: true})
+		require.NoError(t, err)
+		require.NoError(t, got.Same(want, 0))
 	})
 }
