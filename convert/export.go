@@ -26,7 +26,7 @@ func (j *job) toHF(dir string, c *object) error {
 		return err
 	}
 	asked := stored[j.o.DType]
-	a, w, err := exported(m, j.o.Architecture, torch[common(r.routes, asked)])
+	a, w, err := exported(m, j.o.Architecture, torch[common(r.routes, asked)], c.path)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func FuzzConfig(f *testing.F) {
 		if len(problems) > 0 {
 			return
 		}
-		_, w, err := exported(m, "", "float32")
+		_, w, err := exported(m, "", "float32", "config.json")
 		require.NoError(t, err, "%s", b)
 		again, err := keysOf(w.configJSON())
 		require.NoError(t, err, "%s", w.configJSON())

@@ -20,6 +20,9 @@ type Param struct {
 func Parameters(m *config.Model) []Param {
 	l := lister{m: m}
 	l.add("model.embed_tokens.weight", m.PaddedVocabSize, m.HiddenSize)
+	if m.PositionEmbedding == "learned_absolute" {
+		l.add("model.embed_positions.weight", m.MaxPositionEmbeddings, m.HiddenSize)
+	}
 	for i := range m.NumLayers {
 		l.block(layerName(i), m.NumMoEExperts > 0 && m.MoELayerFreq.IsMoE(i))
 	}

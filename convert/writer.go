@@ -90,6 +90,9 @@ func (w *writer) common(a *architecture, dtype string) {
 		m.ActivationFunc, m.GatedLinearUnit)
 	w.say("gated_linear_unit")
 	w.want(m.PositionEmbedding == "rope", "position_embedding_type", "found %s, expected rope", m.PositionEmbedding)
+	if w.say("max_position_embeddings"); m.MaxPositionEmbeddings > 0 { // RoPE has no last position: it is what users are told
+		w.put("max_position_embeddings", m.MaxPositionEmbeddings)
+	}
 	w.put("rope_theta", m.RotaryBase, "rotary_base")
 	w.put("rope_scaling", w.ropeScaling(), "rope_scaling", "rope_scaling_factor")
 	w.want(!m.RotaryInterleaved, "rotary_interleaved", "found true, expected the two halves of a head to turn")
@@ -124,8 +127,8 @@ type llama3 struct {
 // configJSON is the text of config.json.
 func (w *writer) configJSON() []byte { return []byte("{\n" + strings.Join(w.fields, ",\n") + "\n}\n") }
 
-// exported is the architecture that a model is, or the named one, with its config.json.
-func exported(m *config.Model, name, dtype string) (*architecture, *writer, error) {
+// exported is the architecture that a model is, or the named one, with its config.json. where names the model in a refusal.
+func exported(m *config.Model, name, dtype, where string) (*architecture, *writer, error) {
 	var all []string
 	for i := range architectures {
 		a := &architectures[i]
@@ -144,5 +147,5 @@ func exported(m *config.Model, name, dtype string) (*architecture, *writer, erro
 	if all == nil {
 		return nil, nil, one("--architecture", "", "found %q, expected one of %s", name, strings.Join(Architectures(), ", "))
 	}
-	return nil, nil, one("config.json", "", "no architecture of Hugging Face that this version writes is this model:\n  %s", strings.Join(all, "\n  "))
+	return nil, nil, one(where, "", "no architecture of Hugging Face that this version writes is this model:\n  %s", strings.Join(all, "\n  "))
 }
