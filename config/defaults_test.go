@@ -28,7 +28,7 @@ func TestDefaults(t *testing.T) {
 	want := Scenario{
 		Name: "f", Dir: ".",
 		Model: Model{NumLayers: 2, HiddenSize: 16, NumAttentionHeads: 4, NumQueryGroups: 4, KVChannels: 4, FFNHiddenSize: 64, PaddedVocabSize: 256,
-			LayernormEpsilon: 1e-5, PositionEmbedding: "rope", RotaryBase: 10000, RotaryPercent: 1, RopeScalingFactor: 8, GatedLinearUnit: true, ActivationFunc: "silu", InitMethodStd: 0.02,
+			LayernormEpsilon: 1e-5, Normalization: "RMSNorm", PositionEmbedding: "rope", RotaryBase: 10000, RotaryPercent: 1, RopeScalingFactor: 8, GatedLinearUnit: true, ActivationFunc: "silu", InitMethodStd: 0.02,
 			MoELayerFreq: LayerFreq{Every: 1}, MoEFFNHiddenSize: 64, MoERouterTopK: 2, MoERouterScore: "softmax", MoERouterBalancing: Words{"aux_loss"}, MoEAuxLossCoeff: Numbers{0},
 			MoERouterBiasUpdateRate: 1e-3, MoETokenDispatcher: "allgather", MoETokenDropPolicy: "probs",
 			MTPLossScaling: 0.1, MTPLossMask: "passed", LossNormalization: "exact",

@@ -25,6 +25,8 @@ model:
   ffn_hidden_size: 24
   padded_vocab_size: 32
   layernorm_epsilon: 1e-05
+  normalization: "RMSNorm"
+  layernorm_zero_centered_gamma: false
   position_embedding_type: rope
   rotary_base: 10000
   rotary_percent: 1

@@ -42,6 +42,8 @@ type Model struct {
 	FFNHiddenSize         int     `yaml:"ffn_hidden_size"`  // default: 4·hidden_size
 	PaddedVocabSize       int     `yaml:"padded_vocab_size"`
 	LayernormEpsilon      float64 `yaml:"layernorm_epsilon"`
+	Normalization         string  `yaml:"normalization"` // RMSNorm | LayerNorm
+	LayernormZeroCentered bool    `yaml:"layernorm_zero_centered_gamma"`
 	PositionEmbedding     string  `yaml:"position_embedding_type"` // rope | learned_absolute | none
 	MaxPositionEmbeddings int     `yaml:"max_position_embeddings"` // rows of the table of learned positions; default: seq_length
 	RotaryBase            float64 `yaml:"rotary_base"`

@@ -89,7 +89,7 @@ func (m *Model) width() int {
 func (m *Model) Parameters() int64 {
 	h := m.HiddenSize
 	table := product(m.PaddedVocabSize, h)
-	total := sum(table, h) // embedding and final norm
+	total := sum(table, product(m.normParts(), h)) // embedding and final norm
 	if m.UntieEmbeddings {
 		total = sum(total, table)
 	}
@@ -104,7 +104,7 @@ func (m *Model) Parameters() int64 {
 		depths = min(depths, 1)
 	}
 	last := m.NumMoEExperts > 0 && m.NumLayers > 0 && m.MoELayerFreq.IsMoE(m.NumLayers-1)
-	depth := sum(product(2, h, h), product(3, h), m.layerParameters(last)) // eh_proj; enorm, hnorm, final norm; the layer
+	depth := sum(product(2, h, h), product(3, m.normParts(), h), m.layerParameters(last)) // eh_proj; enorm, hnorm, final norm; the layer
 	total = sum(total, product(depths, depth))
 	if total == math.MaxInt {
 		return math.MaxInt64
@@ -112,14 +112,22 @@ func (m *Model) Parameters() int64 {
 	return int64(total)
 }
 
+// normParts is how many parameters a norm has for a feature: a gain and, for LayerNorm, a bias.
+func (m *Model) normParts() int {
+	if m.Normalization == "LayerNorm" {
+		return 2
+	}
+	return 1
+}
+
 // layerParameters counts one decoder layer.
 func (m *Model) layerParameters(moe bool) int {
 	h := m.HiddenSize
 	heads := sum(m.NumAttentionHeads, m.NumQueryGroups)
 	attention := product(2, h, heads, m.KVChannels) // q and output; k and v
-	norms := product(2, h)
+	norms := product(2, m.normParts(), h)
 	if m.QKLayernorm {
-		norms = sum(norms, product(2, m.KVChannels))
+		norms = sum(norms, product(2, m.normParts(), m.KVChannels))
 	}
 	matrices := 2
 	if m.GatedLinearUnit {

@@ -15,10 +15,11 @@ import (
 )
 
 // featured is one microbatch of a small model with everything that is added to the plain one: biases, learned
-// positions, dropout, smoothed labels.
+// positions, LayerNorm, dropout, smoothed labels.
 func featured(repeated bool) *trial.Job {
 	m := config.Model{NumLayers: 1, HiddenSize: 4, NumAttentionHeads: 2, NumQueryGroups: 1, KVChannels: 2, FFNHiddenSize: 3, PaddedVocabSize: 5,
 		LayernormEpsilon: 1e-5, InitMethodStd: 0.6, GatedLinearUnit: true, MTPNumLayers: 2, MTPLossScaling: 0.7, MTPUseRepeatedLayer: repeated,
+		Normalization: "LayerNorm", LayernormZeroCentered: repeated, QKLayernorm: true,
 		PositionEmbedding: "learned_absolute", MaxPositionEmbeddings: 5, AddBiasLinear: true, HiddenDropout: 0.25, AttentionDropout: 0.25, LabelSmoothing: 0.1}
 	mb := &nn.Microbatch{B: 2, S: 4, IDs: []int32{0, 1, 2, 3, 4, 4, 1, 0}, Labels: []int32{1, 2, 3, 0, 4, 1, 0, 2}, Positions: []int32{0, 1, 2, 3, 0, 1, 0, 1},
 		Docs: nn.Docs{nil, {{Start: 0, Logical: 2, Physical: 2}, {Start: 2, Logical: 2, Physical: 2}}},

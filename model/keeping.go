@@ -61,8 +61,25 @@ func (k *keeping) reduced(cols int) {
 
 func (k *keeping) add() { k.take(k.rows * k.h) }
 
-func (k *keeping) norm()     { k.take(k.rows*k.h + k.rows) }
-func (k *keeping) normGrad() { k.take(k.rows * k.h) }
+func (k *keeping) norm() {
+	k.take(k.rows*k.h + k.rows)
+	if k.m.Normalization == "LayerNorm" {
+		k.add()
+	}
+	k.gain(k.h)
+}
+
+func (k *keeping) normGrad() {
+	k.take(k.rows * k.h)
+	k.gain(k.h)
+}
+
+// gain is a gain of n features that is not used as it is kept.
+func (k *keeping) gain(n int) {
+	if k.m.LayernormZeroCentered {
+		k.take(n)
+	}
+}
 
 func (k *keeping) column(in, out int) { k.whole(in); k.take(k.all * out) }
 func (k *keeping) columnGrad(in int)  { k.take(k.all * in); k.reduced(in) }

@@ -17,6 +17,7 @@ func (k *keeping) attention() {
 	k.column(k.h, qd+2*kvd)
 	if k.m.QKLayernorm {
 		k.take(k.all * (qd + 2*kvd + q + kv))
+		k.gain(2 * k.m.KVChannels)
 	}
 	cp := k.sizes.CP
 	switch {
@@ -54,6 +55,9 @@ func (k *keeping) attentionGrad() {
 	}
 	k.take(k.all * (qd + 2*kvd + q))
 	k.scores(kv, 2*cp)
+	if k.m.QKLayernorm {
+		k.gain(2 * k.m.KVChannels)
+	}
 	k.columnGrad(k.h)
 }
 

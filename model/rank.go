@@ -60,7 +60,7 @@ type Rank[T tensor.Float] struct {
 	tables      tables[T]
 	embed       nn.Embedding[T]
 	layers      []*nn.Block[T] // nil: on another pipeline stage
-	norm        nn.RMSNorm[T]
+	norm        nn.Norm[T]
 	depths      []*mtp.Depth[T] // nil: on another pipeline stage
 	chunks      []*chunk[T]     // of this rank, in virtual order
 	layout      mesh.Layout

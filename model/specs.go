@@ -4,6 +4,7 @@ package model
 
 import (
 	"fmt"
+	"strings"
 
 	"phalanx/config"
 	"phalanx/moe"
@@ -56,16 +57,31 @@ func (b *builder[T]) outNormal() nn.Init {
 	return nn.ScaledNormal(b.cfg.InitMethodStd, b.cfg.NumLayers)
 }
 
-// norm declares a gain that sees this rank's rows only under sequence parallelism.
-func (b *builder[T]) norm(name, group string) nn.RMSNorm[T] {
-	p := b.declare(nn.Spec{Name: name, Shape: []int{b.cfg.HiddenSize}, Shard: nn.Unsharded, SumTP: b.sp(), Init: nn.Ones, Group: group})
-	return nn.RMSNorm[T]{Gain: p, Eps: T(b.cfg.LayernormEpsilon)}
+// norm declares a norm that sees this rank's rows only under sequence parallelism.
+func (b *builder[T]) norm(name, group string) nn.Norm[T] {
+	return b.normOf(nn.Spec{Name: name, Shape: []int{b.cfg.HiddenSize}, SumTP: b.sp(), Group: group})
 }
 
-// headNorm declares a gain over head features: each rank sees its own heads, so its gradient is always partial.
-func (b *builder[T]) headNorm(name, group string) *nn.RMSNorm[T] {
-	p := b.declare(nn.Spec{Name: name, Shape: []int{b.cfg.KVChannels}, Shard: nn.Unsharded, SumTP: b.tp > 1, Init: nn.Ones, Group: group})
-	return &nn.RMSNorm[T]{Gain: p, Eps: T(b.cfg.LayernormEpsilon)}
+// headNorm declares a norm over head features: each rank sees its own heads, so its gradients are always partial.
+func (b *builder[T]) headNorm(name, group string) *nn.Norm[T] {
+	n := b.normOf(nn.Spec{Name: name, Shape: []int{b.cfg.KVChannels}, SumTP: b.tp > 1, Group: group})
+	return &n
+}
+
+// normOf declares a gain and, for LayerNorm, a bias of the same kind.
+func (b *builder[T]) normOf(s nn.Spec) nn.Norm[T] {
+	n := nn.Norm[T]{Eps: T(b.cfg.LayernormEpsilon), ZeroCentered: b.cfg.LayernormZeroCentered}
+	s.Shard = nn.Unsharded
+	if b.cfg.Normalization == "LayerNorm" {
+		bias := s
+		bias.Name = strings.TrimSuffix(s.Name, ".weight") + ".bias"
+		n.Bias = b.declare(bias)
+	}
+	if !n.ZeroCentered {
+		s.Init = nn.Ones
+	}
+	n.Gain = b.declare(s)
+	return n
 }
 
 // matrix declares a weight [out, in] cut along dim; dim < 0: replicated.

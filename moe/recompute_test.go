@@ -14,7 +14,7 @@ import (
 // block is a mixture in a transformer layer.
 func (m mixture) block(r *gradcheck.Rig, s int) (*nn.Block[float64], *moe.Layer[float64]) {
 	const d = 4
-	b := &nn.Block[float64]{Norm1: nn.RMSNorm[float64]{Gain: r.Declare("norm1", hidden), Eps: 1e-5}, Norm2: nn.RMSNorm[float64]{Gain: r.Declare("norm2", hidden), Eps: 1e-5}}
+	b := &nn.Block[float64]{Norm1: nn.Norm[float64]{Gain: r.Declare("norm1", hidden), Eps: 1e-5}, Norm2: nn.Norm[float64]{Gain: r.Declare("norm2", hidden), Eps: 1e-5}}
 	qkv, out := r.Declare("qkv", 3*d, hidden), r.Declare("out", hidden, d)
 	l := m.on(r)
 	b.FFN = l

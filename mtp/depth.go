@@ -11,11 +11,11 @@ type Depth[T tensor.Float] struct {
 	K         int // from 1
 	Embedding nn.Embedding[T]
 	EmbedGrad nn.EmbeddingGrads[T] // of this depth's use; empty: detached
-	ENorm     nn.RMSNorm[T]
-	HNorm     nn.RMSNorm[T]
+	ENorm     nn.Norm[T]
+	HNorm     nn.Norm[T]
 	EHProj    nn.ColumnLinear[T] // [H/tp, 2H], embedding half first
 	Block     *nn.Block[T]
-	Final     nn.RMSNorm[T]
+	Final     nn.Norm[T]
 }
 
 // Saved is what Backward wants back.

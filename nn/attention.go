@@ -16,7 +16,7 @@ type Attention[T tensor.Float] struct {
 	QKV          ColumnLinear[T] // [(Hq+2·Hkv)·D, H] of this rank: query, key, value rows
 	Out          RowLinear[T]    // [H, Hq·D]
 	Hq, Hkv, D   int             // heads of this rank
-	QNorm, KNorm *RMSNorm[T]     // gains [D]; nil: none
+	QNorm, KNorm *Norm[T]        // gains [D]; nil: none
 	Rope         *RopeTable[T]
 	Dropout      Dropout  // of the probabilities
 	CommType     CommType // how context-parallel ranks reach each other's keys and values
@@ -87,13 +87,15 @@ func (a *Attention[T]) prepare(c *Ctx[T], s *attnSaved[T]) {
 		copy(s.raw.Data, s.qkv.Data)
 		s.inv = c.Arena.Alloc(s.qkv.Rows * heads)
 	}
+	gains := a.headGains(c)
 	kernel.Parallel(s.qkv.Rows, 64, func(from, to int) {
 		for r := from; r < to; r++ {
 			for h := range heads {
 				x := s.qkv.Row(r)[h*a.D : (h+1)*a.D]
 				if a.QNorm != nil {
-					n := a.headNorm(h)
-					s.inv[r*heads+h] = kernel.RMSNorm(x, s.raw.Row(r)[h*a.D:(h+1)*a.D], n.Gain.Data, n.Eps)
+					n, raw := a.headNorm(h), s.raw.Row(r)[h*a.D:(h+1)*a.D]
+					n.center(raw)
+					s.inv[r*heads+h] = n.row(x, raw, gains(h))
 				}
 				a.Rope.rotate(x, c.position(r))
 			}
@@ -107,25 +109,39 @@ func (c *Ctx[T]) position(r int) int { return int(c.Frame.Pos[r%c.B*c.L()+r/c.B]
 // unprepare is the transpose of prepare, in place on dqkv; gains gather rows, then heads, in ascending order.
 func (a *Attention[T]) unprepare(c *Ctx[T], s *attnSaved[T], dqkv tensor.Mat[T]) {
 	heads := a.Hq + a.Hkv
-	dx := make([]T, a.D)
+	dx, gains := make([]T, a.D), a.headGains(c)
 	for r := range dqkv.Rows {
 		for h := range heads {
 			dy := dqkv.Row(r)[h*a.D : (h+1)*a.D]
 			a.Rope.unrotate(dy, c.position(r))
 			if a.QNorm != nil {
 				n := a.headNorm(h)
-				kernel.RMSNormGrad(dx, n.Gain.Grad, dy, s.raw.Row(r)[h*a.D:(h+1)*a.D], n.Gain.Data, s.inv[r*heads+h])
+				n.rowGrad(dx, dy, s.raw.Row(r)[h*a.D:(h+1)*a.D], gains(h), s.inv[r*heads+h])
 				copy(dy, dx)
 			}
 		}
 	}
 }
 
-func (a *Attention[T]) headNorm(h int) *RMSNorm[T] {
+func (a *Attention[T]) headNorm(h int) *Norm[T] {
 	if h < a.Hq {
 		return a.QNorm
 	}
 	return a.KNorm
+}
+
+// headGains are the gains of the head norms, by head.
+func (a *Attention[T]) headGains(c *Ctx[T]) func(h int) []T {
+	if a.QNorm == nil {
+		return nil
+	}
+	q, k := a.QNorm.gain(c.Arena), a.KNorm.gain(c.Arena)
+	return func(h int) []T {
+		if h < a.Hq {
+			return q
+		}
+		return k
+	}
 }
 
 // scale of the scores: 1/√D.

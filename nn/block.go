@@ -4,9 +4,9 @@ import "phalanx/tensor"
 
 // Block is one transformer layer: x + Drop(Attention(Norm(x))), then x + Drop(FFN(Norm(x))).
 type Block[T tensor.Float] struct {
-	Norm1 RMSNorm[T]
+	Norm1 Norm[T]
 	Attn  Attention[T]
-	Norm2 RMSNorm[T]
+	Norm2 Norm[T]
 	FFN   FFN[T]
 	// Dropout is of what attention and feed-forward part add to the residual stream.
 	Dropout Dropout

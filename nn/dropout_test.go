@@ -96,7 +96,7 @@ func TestBlockDropoutGrad(t *testing.T) {
 	table, places := r.Declare("table", 5, h), r.Declare("places", 4, h)
 	r.Build()
 	drop := nn.Dropout{Rate: 0.3, Seed: 8}
-	l := nn.Block[float64]{Norm1: nn.RMSNorm[float64]{Gain: n1, Eps: 1e-5}, Norm2: nn.RMSNorm[float64]{Gain: n2, Eps: 1e-5}, Dropout: drop}
+	l := nn.Block[float64]{Norm1: nn.Norm[float64]{Gain: n1, Eps: 1e-5}, Norm2: nn.Norm[float64]{Gain: n2, Eps: 1e-5}, Dropout: drop}
 	l.Attn = nn.Attention[float64]{Hq: 2, Hkv: 2, D: d, Rope: nn.NewRopeTable[float64](s, d, 10), Dropout: drop}
 	l.Attn.QKV.Weights, l.Attn.Out.Weights = nn.WeightsOf(3*2*d, h, qkv), nn.WeightsOf(h, 2*d, out)
 	l.FFN = &nn.MLP[float64]{Act: nn.Activation[float64]{Gated: true}, FC1: nn.ColumnLinear[float64]{Weights: nn.WeightsOf(2*f, h, w1)},

@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,14 +11,45 @@ import (
 	"phalanx/tensor"
 )
 
-func TestRMSNormGrad(t *testing.T) {
-	r := gradcheck.New(2, 3)
-	n := nn.RMSNorm[float64]{Gain: r.Declare("gain", 8), Eps: 1e-5}
+func TestNormGrad(t *testing.T) {
+	for _, layerNorm := range []bool{false, true} {
+		for _, zeroCentered := range []bool{false, true} {
+			r := gradcheck.New(2, 3)
+			n := nn.Norm[float64]{Gain: r.Declare("gain", 8), Eps: 1e-5, ZeroCentered: zeroCentered}
+			if layerNorm {
+				n.Bias = r.Declare("bias", 8)
+			}
+			r.Build()
+			r.Check(t, r.Random(6, 8), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
+				y, s := n.Forward(r.C, x)
+				return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] { return n.Backward(r.C, s, dy) }
+			})
+		}
+	}
+}
+
+// The row 1, 2, 3, 6 has mean 3, deviations −2, −1, 0, 3 and variance 14/4; its root mean square is √(50/4).
+func TestNormsByHand(t *testing.T) {
+	r := gradcheck.New(1, 1)
+	gain, bias := r.Declare("gain", 4), r.Declare("bias", 4)
 	r.Build()
-	r.Check(t, r.Random(6, 8), func(x tensor.Mat[float64]) (tensor.Mat[float64], func(tensor.Mat[float64]) tensor.Mat[float64]) {
-		y, s := n.Forward(r.C, x)
-		return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] { return n.Backward(r.C, s, dy) }
-	})
+	copy(gain.Data, []float64{1, 2, 0, -1})
+	copy(bias.Data, []float64{0, 10, 20, 30})
+	x := tensor.Mat[float64]{Rows: 1, Cols: 4, Data: []float64{1, 2, 3, 6}}
+	sd, rms := math.Sqrt(14.0/4), math.Sqrt(50.0/4)
+	for _, c := range []struct {
+		norm nn.Norm[float64]
+		want []float64
+	}{
+		{nn.Norm[float64]{Gain: gain}, []float64{1 / rms, 4 / rms, 0, -6 / rms}},
+		{nn.Norm[float64]{Gain: gain, ZeroCentered: true}, []float64{2 / rms, 6 / rms, 3 / rms, 0}},
+		{nn.Norm[float64]{Gain: gain, Bias: bias}, []float64{-2 / sd, 10 - 2/sd, 20, 30 - 3/sd}},
+		{nn.Norm[float64]{Gain: gain, Bias: bias, ZeroCentered: true}, []float64{-4 / sd, 10 - 3/sd, 20, 30}},
+	} {
+		got, _ := c.norm.Forward(r.C, x)
+		require.InDeltaSlice(t, c.want, got.Data, 1e-12)
+		require.Equal(t, []float64{1, 2, 3, 6}, x.Data, "the input is not changed")
+	}
 }
 
 func ffnGrad(t *testing.T, gated, biases bool) {
@@ -55,8 +87,8 @@ func attnGrad(t *testing.T, b, s, hq, hkv int, headNorms, biases bool, rope *nn.
 	}
 	bias := []*nn.Param[float64]{r.Declare("bq", hq*d), r.Declare("bk", hkv*d), r.Declare("bv", hkv*d)}
 	if headNorms {
-		a.QNorm = &nn.RMSNorm[float64]{Gain: r.Declare("qn", d), Eps: 1e-5}
-		a.KNorm = &nn.RMSNorm[float64]{Gain: r.Declare("kn", d), Eps: 1e-5}
+		a.QNorm = &nn.Norm[float64]{Gain: r.Declare("qn", d), Eps: 1e-5}
+		a.KNorm = &nn.Norm[float64]{Gain: r.Declare("kn", d), Eps: 1e-5}
 	}
 	r.Build()
 	a.QKV = nn.ColumnLinear[float64]{Weights: nn.WeightsOf((hq+2*hkv)*d, h, wq, wk, wv)}

@@ -41,6 +41,7 @@ func DrawModel(t *rapid.T) config.Model {
 		QKLayernorm: flag.Draw(t, "qk norm"), GatedLinearUnit: flag.Draw(t, "gated"), UntieEmbeddings: flag.Draw(t, "untied"),
 		MTPNumLayers: rapid.IntRange(0, 3).Draw(t, "depths"), CalculatePerTokenLoss: flag.Draw(t, "per token")}
 	drawPositions(t, &m)
+	m.Normalization, m.LayernormZeroCentered = rapid.SampledFrom([]string{"RMSNorm", "RMSNorm", "LayerNorm"}).Draw(t, "norm"), rapid.IntRange(0, 3).Draw(t, "zero-centered gains") == 0
 	m.LabelSmoothing = rapid.SampledFrom([]float64{0, 0, 0.1}).Draw(t, "smoothing")
 	m.AddQKVBias = flag.Draw(t, "qkv bias")
 	if flag.Draw(t, "moe") {
