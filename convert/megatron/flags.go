@@ -43,7 +43,7 @@ func flags(words []Word) (map[string]flag, []string, error) {
 
 // rename are flags whose key has another name, section.key.
 var rename = map[string]string{
-	"norm-epsilon": "model.layernorm_epsilon", "num-experts": "model.num_moe_experts", "use-rope-scaling": "model.rope_scaling",
+	"norm-epsilon": "model.layernorm_epsilon", "apply-layernorm-1p": "model.layernorm_zero_centered_gamma", "num-experts": "model.num_moe_experts", "use-rope-scaling": "model.rope_scaling",
 	"seq-length": "dataset.seq_length", "seed": "rng.seed", "log-interval": "logger.log_interval", "save": "checkpoint.save",
 	"save-interval": "checkpoint.save_interval", "label-smoothing": "model.label_smoothing_factor", "split": "dataset.split",
 	"padded-vocab-size": "model.padded_vocab_size", "decoder-first-pipeline-num-layers": "model.num_layers_in_first_pipeline_stage",
@@ -119,7 +119,6 @@ var refused = map[string]string{
 	"use-legacy-models": "the older models of Megatron-LM are not in this version", "rampup-batch-size": "the batch has one size here",
 	"eod-mask-loss": "the end of a document counts in the loss here", "reset-position-ids": "use dataset.packed, whose positions restart",
 	"reset-attention-mask":                "use dataset.packed, whose documents do not see each other",
-	"apply-layernorm-1p":                  "norms have gains around 1 only as they are learned",
 	"use-tp-pp-dp-mapping":                "ranks are in the order tp-cp-ep-dp-pp",
 	"multi-latent-attention":              "multi-latent attention is not in this version",
 	"spec":                                "layers are those that keys describe",

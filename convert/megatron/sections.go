@@ -30,11 +30,7 @@ func (m *maker) model() {
 	for _, name := range []string{"hidden-dropout", "attention-dropout"} {
 		m.dropout(name)
 	}
-	if norm := m.word("normalization", "LayerNorm"); norm != "RMSNorm" {
-		f := m.flags["normalization"]
-		f.name = "normalization"
-		m.fail(m.blame(f, "found %s, expected RMSNorm: other norms are not in this version (Megatron's default is LayerNorm)", norm))
-	}
+	m.setOr("normalization", "model.normalization", "LayerNorm")
 	m.vocabulary()
 }
 
