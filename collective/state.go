@@ -1,0 +1,52 @@
+package collective
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"phalanx/nn"
+)
+
+// State is where a group stands between two steps: how many messages each program has had. Nothing else outlives a
+// step, because every message is used in the step in which it was sent.
+type State struct {
+	Programs []ProgramState // ascending
+}
+
+// ProgramState is one program's.
+type ProgramState struct {
+	Program nn.Program
+	Seq     uint64   // of the next collective's first message
+	Puts    []uint64 // messages put to each member
+}
+
+// State is the group's. A program that is within an operation makes it a programmer error.
+func (g *Group) State() State {
+	programs := map[nn.Program]bool{}
+	for p, c := range g.channels {
+		programs[p] = true
+		if c.op != nil {
+			panic(fmt.Sprintf("collective: state of %s taken while program %s is in %s", g.place, ProgramName(p), c.name))
+		}
+	}
+	for p, m := range g.mail {
+		programs[p] = true
+		if m.op != nil {
+			panic(fmt.Sprintf("collective: state of %s taken while program %s is in the get of %s", g.place, ProgramName(p), m.name))
+		}
+	}
+	var s State
+	for _, p := range slices.Sorted(maps.Keys(programs)) {
+		s.Programs = append(s.Programs, ProgramState{p, g.channel(p).seq, slices.Clone(g.mailbox(p).out)})
+	}
+	return s
+}
+
+// Restore makes a new group one that stands where a state was taken.
+func (g *Group) Restore(s State) {
+	for _, p := range s.Programs {
+		g.channel(p.Program).seq = p.Seq
+		copy(g.mailbox(p.Program).out, p.Puts)
+	}
+}
