@@ -8,9 +8,9 @@ import (
 	"phalanx/nn"
 )
 
-// State is where a group stands between two steps: how many messages each program has had. Nothing else outlives a
+// GroupState is where a group stands between two steps: how many messages each program has had. Nothing else outlives a
 // step, because every message is used in the step in which it was sent.
-type State struct {
+type GroupState struct {
 	Programs []ProgramState // ascending
 }
 
@@ -22,7 +22,7 @@ type ProgramState struct {
 }
 
 // State is the group's. A program that is within an operation makes it a programmer error.
-func (g *Group) State() State {
+func (g *Group) State() GroupState {
 	programs := map[nn.Program]bool{}
 	for p, c := range g.channels {
 		programs[p] = true
@@ -36,7 +36,7 @@ func (g *Group) State() State {
 			panic(fmt.Sprintf("collective: state of %s taken while program %s is in the get of %s", g.place, ProgramName(p), m.name))
 		}
 	}
-	var s State
+	var s GroupState
 	for _, p := range slices.Sorted(maps.Keys(programs)) {
 		s.Programs = append(s.Programs, ProgramState{p, g.channel(p).seq, slices.Clone(g.mailbox(p).out)})
 	}
@@ -44,7 +44,7 @@ func (g *Group) State() State {
 }
 
 // Restore makes a new group one that stands where a state was taken.
-func (g *Group) Restore(s State) {
+func (g *Group) Restore(s GroupState) {
 	for _, p := range s.Programs {
 		g.channel(p.Program).seq = p.Seq
 		copy(g.mailbox(p.Program).out, p.Puts)
