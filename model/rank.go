@@ -33,6 +33,10 @@ type Env struct {
 	Replay  *moe.Replay // of the routers' choices; nil: every router chooses
 	// Resume is where the run goes on in place of beginning; nil: it begins. It wins over Initial.
 	Resume *Resume
+	// Boundary is called before every step and after the last one. local is the rank's whole state at this point, as bytes;
+	// a rank that begins with them in Local goes on from there with the same bits.
+	Boundary func(step int, local func() []byte)
+	Local    []byte // wins over Resume; nil: none
 	// Save takes this rank's share of a checkpoint and returns its part of the table of contents, once it is durable. nil:
 	// there are no checkpoints.
 	Save func(Snapshot) (part []byte, err error)
@@ -233,6 +237,9 @@ func (r *Rank[T]) isMoE(layer int) bool {
 }
 
 func (r *Rank[T]) initialise() error {
+	if r.env.Local != nil {
+		return r.takeLocal(r.env.Local)
+	}
 	if r.env.Resume != nil {
 		return r.restore(r.env.Resume)
 	}

@@ -36,6 +36,7 @@ func (s step) means() float64 { return float64(max(s.global-len(s.dropped), 1)) 
 func (r *Rank[T]) stage(c nn.Comm) {
 	t := r.env.Scenario.Train
 	for i := r.begin(); i < t.TrainIters && !r.stops(i); i++ {
+		r.boundary()
 		r.trainStep(c, i)
 		if t.EvalInterval > 0 && r.env.Validation != nil && (i+1)%t.EvalInterval == 0 {
 			r.eval(c, i)
@@ -50,6 +51,7 @@ func (r *Rank[T]) stage(c nn.Comm) {
 	}
 	r.endReducer(c)
 	r.save()
+	r.boundary()
 	if r.position.Iteration == t.TrainIters {
 		r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
 	}

@@ -331,3 +331,11 @@ func sorted(steps []uint32) []uint32 {
 	slices.Sort(s)
 	return slices.Compact(s)
 }
+
+// Sent is the number of messages that this rank has sent on an edge, in all of its lives up to here.
+func (r *Rank) Sent(e Edge) uint64 {
+	if o := r.out[e]; o != nil {
+		return o.next()
+	}
+	return 0
+}
