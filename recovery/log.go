@@ -33,10 +33,11 @@ func (o *outLog) trim(step uint32) (bytes int64) {
 
 // inbox is what a rank has received on one edge.
 type inbox struct {
-	need  uint64             // the next number
-	kept  map[uint64]Message // later ones
-	first uint64             // number of seen[0]
-	seen  []print            // of delivered messages, for comparison and for Boundary
+	need   uint64             // the next number
+	kept   map[uint64]Message // later ones
+	first  uint64             // number of seen[0]
+	seen   []print            // of delivered messages, for comparison and for Boundary
+	handed int                // messages that the group has and has not read
 	// While an answer to a request is on its way: the peer has more from until on.
 	more  bool
 	until uint64

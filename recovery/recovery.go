@@ -65,6 +65,10 @@ const (
 // KeptMax bounds the messages of one edge that are kept out of order. Members of a group are a few operations apart.
 const KeptMax = 1024
 
+// HandMax bounds the messages of one edge that a group has been handed and has not read. A rank that computes again
+// gets steps of messages at once, and a group keeps a few operations of them.
+const HandMax = 32
+
 // Rank is the machine.
 type Rank struct {
 	o     Options
@@ -239,11 +243,12 @@ func (r *Rank) deliver(e Edge, fx *Effects) {
 		return
 	}
 	in := r.in[e]
-	for {
+	for in.handed < HandMax {
 		m, ok := in.kept[in.need]
 		if !ok {
 			return
 		}
+		in.handed++
 		delete(in.kept, in.need)
 		in.note(m)
 		fx.Deliver = append(fx.Deliver, m)
@@ -252,6 +257,13 @@ func (r *Rank) deliver(e Edge, fx *Effects) {
 			fx.Control = append(fx.Control, r.needs(int(e.Peer)))
 		}
 	}
+}
+
+// Read says that a group has read a message of an edge: it can be handed another.
+func (r *Rank) Read(e Edge) (fx Effects) {
+	r.in[e].handed--
+	r.deliver(e, &fx)
+	return fx
 }
 
 // Boundary is the state at the beginning of a step: every message of earlier steps has been used, none of later ones. It

@@ -247,6 +247,7 @@ func (t *toy) turn() bool {
 		t.state = mix(t.state, binary.LittleEndian.Uint64(m.Payload))
 		t.inbox = slices.Delete(t.inbox, i, i+1)
 		t.at++
+		t.do(t.m.Read(e))
 		return true
 	}
 	return false

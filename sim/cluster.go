@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"math/rand/v2"
+	"reflect"
 
 	"phalanx/mesh"
 	"phalanx/messages"
@@ -76,7 +77,7 @@ func (j *Job) cluster(o Options) *cluster {
 	}
 	c := &cluster{job: j, o: o, rng: newRand(o.Seed, 2), cuts: map[[2]int]int64{}, trace: fnv.New64a()}
 	for rank := range j.sizes.World() {
-		n := &node{c: c, rank: rank, disk: map[uint32]snapshot{}, sent: map[recovery.Edge][]fingerprint{}}
+		n := &node{c: c, rank: rank, disk: map[uint32]snapshot{}, reports: map[int]messages.Sums{}, sent: map[recovery.Edge][]fingerprint{}}
 		c.nodes = append(c.nodes, n)
 		c.after(0, n.begin)
 	}
@@ -188,7 +189,7 @@ func (c *cluster) travel(from, to int, arrive func()) {
 func (c *cluster) outcome() *outcome {
 	o := &outcome{}
 	for _, n := range c.nodes {
-		o.final, o.sent = append(o.final, n.final), append(o.sent, n.sent)
+		o.final, o.sent, o.sums = append(o.final, n.final), append(o.sent, n.sent), append(o.sums, n.sums())
 	}
 	return o
 }
@@ -198,6 +199,9 @@ func (c *cluster) compare(want *outcome) error {
 	for r, n := range c.nodes {
 		if n.final != want.final[r] {
 			return fmt.Errorf("rank %d ended with state %.16s…, without faults it is %.16s…", r, n.final, want.final[r])
+		}
+		if got := n.sums(); !reflect.DeepEqual(got, want.sums[r]) {
+			return fmt.Errorf("rank %d reported %+v in all, without faults it is %+v", r, got, want.sums[r])
 		}
 	}
 	return nil

@@ -18,9 +18,11 @@ type node struct {
 	c         *cluster
 	rank      int
 	inc       uint32
-	disk      map[uint32]snapshot // by step
-	committed uint32              // the generation that is written down
-	life      *life               // nil: dead
+	disk      map[uint32]snapshot   // by step
+	committed uint32                // the generation that is written down
+	life      *life                 // nil: dead
+	zombies   []*life               // earlier lives that were given up and go on
+	reports   map[int]messages.Sums // by step: figures of a step are kept by its name
 	final     string
 	// sent is the checksum of every message that some life has sent: another life must send the same.
 	sent map[recovery.Edge][]fingerprint
@@ -36,6 +38,7 @@ type snapshot struct {
 // life is a rank between two deaths.
 type life struct {
 	n        *node
+	inc      uint32
 	place    collective.Place
 	routines []*collective.Routine // by program; nil: not on this rank
 	pending  []collective.Request
@@ -64,25 +67,23 @@ type wake struct {
 
 // kill ends a life at once.
 func (n *node) kill() {
-	if n.life == nil {
-		return
-	}
-	n.life.dead = true
-	for _, r := range n.life.routines {
-		if r != nil {
-			r.Stop()
+	for _, l := range append(n.zombies, n.life) {
+		if l != nil && !l.dead {
+			l.dead = true
+			l.unwind()
 		}
 	}
-	n.life = nil
+	n.life, n.zombies = nil, nil
 }
 
-// crash kills a rank at a point where it may die; true if it did. The supervisor starts it again.
+// crash kills a rank at a point where it may die; true if it did. The supervisor starts it again. A rank that is given up
+// wrongly goes on as a zombie.
 func (l *life) crash(hook string) bool {
 	c := l.n.c
 	if l.dead {
 		return true
 	}
-	if c.o.Faults.Crashes == 0 || !c.chance(c.o.Faults.CrashRate) {
+	if c.o.Faults.Crashes == 0 || l.n.life != l || !c.chance(c.o.Faults.CrashRate) {
 		return false
 	}
 	c.o.Faults.Crashes--
@@ -91,10 +92,38 @@ func (l *life) crash(hook string) bool {
 	c.last = c.now
 	// The program that is running cannot be unwound from within its own turn.
 	n := l.n
-	l.dead, n.life = true, nil
-	c.after(0, func() { l.unwind() })
+	n.life = nil
 	c.after(1+int64(c.rng.IntN(restartMax)), n.begin)
+	if c.chance(c.o.Faults.ZombieRate) {
+		c.result.Zombies++
+		n.zombies = append(n.zombies, l)
+		return false
+	}
+	l.dead = true
+	c.after(0, l.unwind)
 	return true
+}
+
+// fenced ends a life that finds, at something durable, that it has been replaced; true if so.
+func (l *life) fenced() bool {
+	if l.inc == l.n.inc && l.n.life == l {
+		return false
+	}
+	if l.n.c.o.Shell == NoFence {
+		l.n.c.fail(fmt.Errorf("life %d of rank %d writes to its disk beside life %d", l.inc, l.n.rank, l.n.inc))
+	}
+	l.dead = true
+	l.n.c.after(0, l.unwind)
+	return true
+}
+
+// sums are the rank's figures over all steps.
+func (n *node) sums() messages.Sums {
+	var all messages.Sums
+	for _, step := range slices.Sorted(maps.Keys(n.reports)) {
+		all.Add(n.reports[step])
+	}
+	return all
 }
 
 func (l *life) unwind() {
@@ -116,7 +145,7 @@ func (n *node) begin() {
 		n.c.fail(fmt.Errorf("generation %d is committed and rank %d has no snapshot of it", n.committed, n.rank))
 		return
 	}
-	l := &life{n: n, place: collective.Place{Rank: n.rank, Sizes: n.c.job.sizes}, ports: map[port][]any{},
+	l := &life{n: n, inc: n.inc, place: collective.Place{Rank: n.rank, Sizes: n.c.job.sizes}, ports: map[port][]any{},
 		groups: map[mesh.Axis]*collective.Group{}, step: n.committed, began: n.committed, applied: maps.Clone(s.at.Need)}
 	if l.applied == nil {
 		l.applied = map[recovery.Edge]uint64{}
@@ -164,7 +193,11 @@ func (l *life) start() {
 func (l *life) env(local []byte) model.Env {
 	n := l.n
 	return model.Env{Scenario: n.c.job.scenario, Rank: n.rank, Train: n.c.job.source, Local: local,
-		Emit: func(messages.Event) {},
+		Emit: func(e messages.Event) {
+			if done, ok := e.(messages.StepDone); ok {
+				n.report(done)
+			}
+		},
 		Boundary: func(step int, local func() []byte) {
 			l.step = uint32(step)
 			last := step == n.c.job.scenario.Train.TrainIters
@@ -200,7 +233,9 @@ func (l *life) tick() {
 		if l.dead {
 			return
 		}
-		l.do(l.m.Tick(l.n.c.now, l.waiting()))
+		if l.n.c.o.Shell != NeverAsk {
+			l.do(l.m.Tick(l.n.c.now, l.waiting()))
+		}
 		l.tick()
 	})
 }
@@ -218,4 +253,13 @@ func (l *life) waiting() []recovery.Edge {
 		}
 	}
 	return list
+}
+
+// report keeps a step's figures by the step: a life that computes it again says the same.
+func (n *node) report(done messages.StepDone) {
+	sums := done.Sums
+	if before, twice := n.reports[done.Step]; twice && n.c.o.Shell == DoubleCount {
+		sums.Add(before)
+	}
+	n.reports[done.Step] = sums
 }

@@ -20,6 +20,7 @@ import (
 
 	"phalanx/config"
 	"phalanx/mesh"
+	"phalanx/messages"
 	"phalanx/model"
 	"phalanx/recovery"
 )
@@ -49,8 +50,9 @@ type Options struct {
 	Faults Faults
 	// Every is the number of steps between snapshots; 0: 1.
 	Every int
-	// Planted is a deliberate bug of the protocol, for tests of these tests.
+	// Planted is a deliberate bug of the protocol, Shell one of what is around it, for tests of these tests.
 	Planted recovery.Bug
+	Shell   Bug
 	// Check is called after every turn with the step of every rank's present life (−1: dead); an error ends the run.
 	Check func(now int64, steps []int) error
 }
@@ -64,7 +66,9 @@ type Faults struct {
 	// DelayMax is the longest a message travels, in microseconds; messages overtake each other. 0: 1.
 	DelayMax int
 	// DiskRate is snapshots that fail: the disk is full, or the file is torn.
-	DiskRate int
+	DiskRate    int
+	CorruptRate int // data messages in which a bit flips on the way
+	ZombieRate  int // deaths that are false suspicions: the old life goes on beside the new one
 	// Partitions are one-way cuts between two ranks.
 	Partitions   int
 	PartitionMax int // microseconds that one lasts at most
@@ -80,7 +84,7 @@ func Swarm(seed uint64) Faults {
 		return 1 + rng.IntN(most)
 	}
 	return Faults{Crashes: some(6), CrashRate: 1 + rng.IntN(20), DropRate: some(50), DupRate: some(100), DelayMax: 1 + some(500),
-		DiskRate: some(300), Partitions: some(3), PartitionMax: 20_000}
+		DiskRate: some(300), CorruptRate: some(30), ZombieRate: some(500), Partitions: some(3), PartitionMax: 20_000}
 }
 
 // Error is a schedule in which a promise was broken.
@@ -101,9 +105,9 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 // Result is what a schedule did.
 type Result struct {
-	Crashes, Jumps, Messages int
-	End                      int64  // virtual microseconds
-	Trace                    string // hash of everything that happened
+	Crashes, Zombies, Jumps, Messages, Corrupt int
+	End                                        int64  // virtual microseconds
+	Trace                                      string // hash of everything that happened
 }
 
 // Run runs one schedule. The error is an *Error.
@@ -124,6 +128,7 @@ func (j *Job) Run(o Options) (Result, error) {
 type outcome struct {
 	final []string                          // by rank: hash of its whole state after the last step
 	sent  []map[recovery.Edge][]fingerprint // by rank: every message, in order
+	sums  []messages.Sums                   // by rank, over all steps
 }
 
 type fingerprint struct {

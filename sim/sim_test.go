@@ -71,6 +71,8 @@ func TestSchedules(t *testing.T) {
 				require.NoError(t, err)
 				total.Crashes += r.Crashes
 				total.Jumps += r.Jumps
+				total.Zombies += r.Zombies
+				total.Corrupt += r.Corrupt
 				total.Messages += r.Messages
 			}
 			require.Positive(t, total.Crashes)
@@ -101,6 +103,22 @@ func TestPlantedBugs(t *testing.T) {
 		t.Run(bug.String(), func(t *testing.T) {
 			for seed := range uint64(2000) {
 				if _, err := job.Run(sim.Options{Seed: seed, Faults: sim.Swarm(seed), Planted: bug}); err != nil {
+					t.Logf("after %d seeds: %.300s", seed+1, err)
+					return
+				}
+			}
+			t.Fatalf("%s was not found", bug)
+		})
+	}
+}
+
+// The same for what is around the machine.
+func TestPlantedBugsAround(t *testing.T) {
+	job := toy(t, trial.Layout{TP: 1, CP: 1, DP: 2}, 1)
+	for _, bug := range sim.Bugs() {
+		t.Run(bug.String(), func(t *testing.T) {
+			for seed := range uint64(2000) {
+				if _, err := job.Run(sim.Options{Seed: seed, Faults: sim.Swarm(seed), Shell: bug}); err != nil {
 					t.Logf("after %d seeds: %.300s", seed+1, err)
 					return
 				}

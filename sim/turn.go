@@ -57,7 +57,12 @@ func (l *life) after(g *collective.Group, out []collective.Outgoing, done *colle
 		l.pending[done.Program] = nil
 		l.ready = append(l.ready, wake{done.Program, nil})
 	}
-	g.Released()
+	for _, m := range g.Released() {
+		if l.dead {
+			return
+		}
+		l.do(l.m.Read(recovery.Edge{Peer: m.Header.Src, Chan: m.Header.Chan}))
+	}
 }
 
 // send gives a message to the machine; false if the rank died.
@@ -107,7 +112,7 @@ func (l *life) do(fx recovery.Effects) {
 	c := l.n.c
 	for _, m := range fx.Publish {
 		c.result.Messages++
-		c.travel(l.n.rank, int(m.Header.Dst), func() { c.nodes[m.Header.Dst].receive(m) })
+		c.travel(l.n.rank, int(m.Header.Dst), func() { c.nodes[m.Header.Dst].receive(c.damaged(m)) })
 	}
 	for _, m := range fx.Control {
 		c.travel(l.n.rank, m.Dst, func() { c.nodes[m.Dst].control(m) })
@@ -117,10 +122,10 @@ func (l *life) do(fx recovery.Effects) {
 			return
 		}
 	}
-	if fx.Committed {
+	if fx.Committed && !l.dead && !l.fenced() {
 		l.n.commit(l.m.Generation())
 	}
-	if fx.Jump {
+	if fx.Jump && l.n.life == l {
 		c.note("%d jump %d to %d", c.now, l.n.rank, fx.JumpTo)
 		c.result.Jumps++
 		l.n.committed = max(l.n.committed, fx.JumpTo)
@@ -153,31 +158,57 @@ func (l *life) deliver(m recovery.Message) bool {
 	return !l.dead
 }
 
-// receive is a message that arrives at a rank.
+// damaged is a message as it arrives: sometimes with another bit.
+func (c *cluster) damaged(m recovery.Message) recovery.Message {
+	if len(m.Payload) > 0 && c.chance(c.o.Faults.CorruptRate) {
+		m.Payload = slices.Clone(m.Payload)
+		m.Payload[c.rng.IntN(len(m.Payload))] ^= 1 << c.rng.IntN(8)
+	}
+	return m
+}
+
+// lives are those that hear what is sent to the rank.
+func (n *node) lives() []*life {
+	all := slices.Clone(n.zombies)
+	if n.life != nil {
+		all = append(all, n.life)
+	}
+	return all
+}
+
+// receive is a message that arrives at a rank. One that is damaged is lost.
 func (n *node) receive(m recovery.Message) {
-	if n.life == nil {
+	if err := m.Header.CheckPayload(m.Payload); err != nil && n.c.o.Shell != NoChecksum {
+		n.c.result.Corrupt++
 		return
 	}
-	fx, err := n.life.m.Receive(m)
-	if err != nil {
-		n.c.fail(err)
-		return
+	for _, l := range n.lives() {
+		if l.dead {
+			continue
+		}
+		fx, err := l.m.Receive(m)
+		if err != nil {
+			n.c.fail(err)
+			return
+		}
+		l.do(fx)
 	}
-	n.life.do(fx)
 }
 
 // control is a control message that arrives at a rank.
 func (n *node) control(m recovery.Control) {
-	if n.life == nil {
-		return
+	for _, l := range n.lives() {
+		if l.dead {
+			continue
+		}
+		fx, err := l.m.Control(m)
+		if err != nil {
+			n.c.fail(err)
+			return
+		}
+		n.c.note("%d control %s", n.c.now, m)
+		l.do(fx)
 	}
-	fx, err := n.life.m.Control(m)
-	if err != nil {
-		n.c.fail(err)
-		return
-	}
-	n.c.note("%d control %s", n.c.now, m)
-	n.life.do(fx)
 }
 
 // save writes the snapshot of this turn; false if the rank died. A disk may be full, and then training goes on.
@@ -185,7 +216,7 @@ func (l *life) save() bool {
 	n, s := l.n, l.due
 	l.due = nil
 	switch {
-	case l.crash("before-snapshot"):
+	case l.crash("before-snapshot"), l.fenced():
 		return false
 	case n.c.chance(n.c.o.Faults.DiskRate) && int(s.at.Step) < n.c.job.scenario.Train.TrainIters:
 		return true
@@ -193,6 +224,9 @@ func (l *life) save() bool {
 		return false
 	}
 	n.disk[s.at.Step] = *s
+	if n.c.o.Shell == NoSync && n.c.chance(500) { // the name is there before the bytes
+		n.disk[s.at.Step] = snapshot{local: s.local[:len(s.local)/2], groups: s.groups, at: s.at}
+	}
 	if l.crash("after-snapshot") {
 		return false
 	}
@@ -226,6 +260,9 @@ func (l *life) ended() {
 		}
 	}
 	if len(l.ready) > 0 {
+		return
+	}
+	if l.fenced() {
 		return
 	}
 	l.done = true
