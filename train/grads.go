@@ -103,12 +103,14 @@ func (g *Grads[T]) scatter(c nn.Comm, site nn.Site, b *bucket[T]) {
 		slot := in[i*b.length : (i+1)*b.length]
 		clear(slot[copy(slot, b.flat.Grad[b.cuts[i]:b.cuts[i+1]]):])
 	}
-	for i, axis := range b.axes {
+	to := 1
+	for _, axis := range b.axes {
 		n := c.Size(axis)
 		if n == 1 {
 			continue
 		}
-		out := g.staged((i+1)%2, len(in)/n)
+		out := g.staged(to, len(in)/n)
+		to = 1 - to
 		if g.layout.BF16 {
 			g.reduceScatterBF16(c, axis, site, in, out)
 		} else {
@@ -117,8 +119,8 @@ func (g *Grads[T]) scatter(c nn.Comm, site nn.Site, b *bucket[T]) {
 		}
 		in = out
 	}
-	from, to := b.own()
-	copy(b.flat.Grad[from:to], in)
+	low, high := b.own()
+	copy(b.flat.Grad[low:high], in)
 }
 
 // GatherWeights gives every rank the weights that the others have updated.
@@ -140,12 +142,14 @@ func (g *Grads[T]) gather(c nn.Comm, site nn.Site, tag nn.Tag, of func(*nn.Flat[
 		from, to := b.own()
 		in := g.staged(0, b.length)
 		clear(in[copy(in, x[from:to]):])
+		next := 1
 		for i := len(b.axes) - 1; i >= 0; i-- {
 			n := c.Size(b.axes[i])
 			if n == 1 {
 				continue
 			}
-			out := g.staged((len(b.axes)-i)%2, len(in)*n)
+			out := g.staged(next, len(in)*n)
+			next = 1 - next
 			c.Do(&nn.Op{Axis: b.axes[i], Kind: nn.AllGather, DType: tensor.DTypeOf[T](), Tag: tag, Site: site,
 				In: tensor.Bytes(in), Out: tensor.Bytes(out)})
 			in = out
