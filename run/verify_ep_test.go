@@ -24,14 +24,16 @@ func sizes(tp, ep, cp, dp, etp int) mesh.Sizes {
 // Every mixture-of-experts case holds on every layout of experts that it can take, whatever the dispatcher.
 func TestReferenceCasesUnderExpertParallelism(t *testing.T) {
 	for _, name := range expertCases {
+		ran := map[mesh.Sizes]bool{}
 		for _, s := range []mesh.Sizes{sizes(1, 1, 1, 1, 1), sizes(1, 2, 1, 2, 1), sizes(2, 2, 1, 1, 1), sizes(2, 4, 2, 1, 1), sizes(1, 4, 2, 2, 1),
-			sizes(2, 2, 1, 2, 1), sizes(2, 2, 1, 2, 2), sizes(2, 1, 1, 1, 2), sizes(2, 2, 2, 2, 2), sizes(2, 1, 2, 1, 2)} {
+			sizes(2, 2, 1, 2, 1), sizes(2, 2, 1, 2, 2), sizes(2, 1, 1, 1, 2), sizes(2, 2, 2, 2, 2)} {
 			if dp, fixed := pooled[name]; fixed && dp != s.DP {
 				s.DP = dp
 			}
-			if s.TP*s.CP*s.DP%(s.EP*s.ETP) != 0 {
+			if s.TP*s.CP*s.DP%(s.EP*s.ETP) != 0 || ran[s] {
 				continue
 			}
+			ran[s] = true
 			for _, d := range []string{"allgather", "alltoall", "flex"} {
 				v := run.VerifyOptions{Sizes: mesh.Sizes{TP: s.TP, CP: s.CP, DP: s.DP}, EP: s.EP, ETP: s.ETP, SP: s.TP > 1,
 					Overrides: []string{"transport.colocated=direct", "model.moe_token_dispatcher_type=" + d}}
@@ -41,9 +43,9 @@ func TestReferenceCasesUnderExpertParallelism(t *testing.T) {
 	}
 }
 
-// The longest case, on one layout for each dispatcher.
+// The longest case, with the dispatchers that it has not elsewhere.
 func TestTextCurveUnderExpertParallelism(t *testing.T) {
-	for d, s := range map[string]mesh.Sizes{"allgather": sizes(1, 4, 2, 2, 1), "alltoall": sizes(2, 2, 1, 2, 2), "flex": sizes(2, 4, 2, 1, 1)} {
+	for d, s := range map[string]mesh.Sizes{"alltoall": sizes(2, 2, 1, 2, 2), "flex": sizes(2, 4, 2, 1, 1)} {
 		t.Run(d, func(t *testing.T) {
 			verified(t, "text-curve", run.VerifyOptions{Sizes: mesh.Sizes{TP: s.TP, CP: s.CP, DP: s.DP}, EP: s.EP, ETP: s.ETP, SP: s.TP > 1,
 				Overrides: []string{"transport.colocated=direct", "model.moe_token_dispatcher_type=" + d}})
