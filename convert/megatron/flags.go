@@ -43,18 +43,24 @@ func flags(words []Word) (map[string]flag, []string, error) {
 
 // rename are flags whose key has another name, section.key.
 var rename = map[string]string{
-	"norm-epsilon": "model.layernorm_epsilon", "apply-layernorm-1p": "model.layernorm_zero_centered_gamma", "num-experts": "model.num_moe_experts", "use-rope-scaling": "model.rope_scaling",
-	"seq-length": "dataset.seq_length", "seed": "rng.seed", "log-interval": "logger.log_interval", "save": "checkpoint.save",
+	"norm-epsilon": "model.layernorm_epsilon", "apply-layernorm-1p": "model.layernorm_zero_centered_gamma",
+	"num-experts": "model.num_moe_experts", "use-rope-scaling": "model.rope_scaling", "seq-length": "dataset.seq_length", "seed": "rng.seed",
+	"log-interval": "logger.log_interval", "save": "checkpoint.save", "load": "checkpoint.load", "ddp-bucket-size": "ddp.bucket_size",
 	"save-interval": "checkpoint.save_interval", "label-smoothing": "model.label_smoothing_factor", "split": "dataset.split",
 	"padded-vocab-size": "model.padded_vocab_size", "decoder-first-pipeline-num-layers": "model.num_layers_in_first_pipeline_stage",
 	"decoder-last-pipeline-num-layers":                 "model.num_layers_in_last_pipeline_stage",
 	"microbatch-group-size-per-virtual-pipeline-stage": "model.microbatch_group_size_per_vp_stage",
 }
 
+// off are switches that turn a key off.
+var off = map[string]string{
+	"no-load-optim": "checkpoint.load_optim", "no-load-rng": "checkpoint.load_rng", "no-save-optim": "checkpoint.save_optim",
+}
+
 // special are flags that are not one key: they are read where the scenario is made.
 var special = []string{
 	"swiglu", "squared-relu", "disable-bias-linear", "normalization", "group-query-attention", "num-query-groups", "ffn-hidden-size",
-	"use-rotary-position-embeddings", "bf16", "fp16", "train-samples", "data-path", "train-data-path", "mock-data", "load", "vocab-size",
+	"use-rotary-position-embeddings", "bf16", "fp16", "train-samples", "data-path", "train-data-path", "mock-data", "vocab-size",
 	"make-vocab-size-divisible-by", "tokenizer-type", "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
 	"recompute-activations", "optimizer", "max-position-embeddings", "expert-tensor-parallel-size", "position-embedding-type",
 	"hidden-dropout", "attention-dropout", "no-position-embedding", "lr-decay-style",
@@ -90,9 +96,9 @@ var ignored = map[string]string{
 	precision: "attention-softmax-in-fp32 accumulate-allreduce-grads-in-fp32 fp32-residual-connection loss-scale initial-loss-scale " +
 		"min-loss-scale loss-scale-window hysteresis moe-router-dtype grad-reduce-in-bf16 use-precision-aware-optimizer main-grads-dtype " +
 		"main-params-dtype exp-avg-dtype exp-avg-sq-dtype apply-query-key-layer-scaling disable-bf16-reduced-precision-matmul",
-	overlap: "overlap-grad-reduce overlap-param-gather overlap-param-gather-with-optimizer-step overlap-p2p-communication " +
+	overlap: "overlap-param-gather overlap-param-gather-with-optimizer-step overlap-p2p-communication " +
 		"no-overlap-p2p-communication delay-wgrad-compute overlap-moe-expert-parallel-comm moe-shared-expert-overlap distributed-backend " +
-		"distributed-timeout-minutes ddp-bucket-size ddp-num-buckets ddp-average-in-collective use-nccl-ub nccl-ub nccl-communicator-config-path " +
+		"distributed-timeout-minutes ddp-num-buckets ddp-average-in-collective use-nccl-ub nccl-ub nccl-communicator-config-path " +
 		"moe-enable-deepep moe-flex-dispatcher-backend moe-deepep-num-sms tp-comm-* no-async-tensor-model-parallel-allreduce align-grad-reduce " +
 		"no-align-param-gather no-align-grad-reduce defer-embedding-wgrad-compute wgrad-deferral-limit high-priority-stream-groups use-sharp " +
 		"no-scatter-gather-tensors-in-pipeline",
@@ -104,8 +110,8 @@ var ignored = map[string]string{
 		"memory-snapshot-path one-logger-* enable-one-logger no-one-logger barrier-with-L1-time no-barrier-with-level-1-timing " +
 		"moe-per-layer-logging rerun-mode check-for-spiky-loss check-for-large-grads result-rejected-tracker-filename " +
 		"logging-level straggler-* disable-straggler-on-startup config-logger-dir",
-	saving: "ckpt-* async-save async-ckpt-* use-dist-ckpt dist-ckpt-* auto-detect-ckpt-format no-save-optim no-save-rng no-load-optim no-load-rng " +
-		"use-checkpoint-args exit-on-missing-checkpoint override-opt-param-scheduler use-checkpoint-opt-param-scheduler save-retain-interval " +
+	saving: "ckpt-* async-save async-ckpt-* use-dist-ckpt dist-ckpt-* auto-detect-ckpt-format no-save-rng " +
+		"use-checkpoint-args override-opt-param-scheduler use-checkpoint-opt-param-scheduler save-retain-interval " +
 		"non-persistent-* replication* retro-* load-model-opt-format verify-integrity no-use-tokenizer-model-from-checkpoint-args",
 	loading: "num-workers data-cache-path no-create-attention-mask-in-dataloader no-mmap-bin-files dataloader-type num-dataset-builder-threads " +
 		"object-storage-cache-path mid-level-dataset-surplus per-split-data-args-path s3-cache-path",
@@ -127,7 +133,6 @@ var refused = map[string]string{
 	"use-megatron-fsdp":                   "use --use-distributed-optimizer",
 	"yaml-cfg":                            "give the arguments themselves",
 	"fp8-format":                          "fp8 is not in this version",
-	"finetune":                            "load weights with checkpoint.load",
 	"no-bias-linear":                      "Megatron's flag is --disable-bias-linear",
 	"rotary-seq-len-interpolation-factor": "positions are not interpolated in this version",
 }

@@ -67,6 +67,9 @@ func (m *maker) take(f flag) {
 	case slices.Contains(special, f.name):
 	case refused[f.name] != "":
 		m.fail(f.problem("changes what is computed: %s", refused[f.name]))
+	case off[f.name] != "":
+		m.known(off[f.name], f)
+		m.add(off[f.name], "false", "--"+f.name, f)
 	case key != "":
 		m.set(key, f)
 	case whyIgnored(f.name) != "":
@@ -82,7 +85,7 @@ func (m *maker) keyOf(name string) string {
 		return key
 	}
 	leaf := strings.ReplaceAll(name, "-", "_")
-	for _, section := range []string{"model", "train", "optimizer", "scheduler"} {
+	for _, section := range []string{"model", "train", "optimizer", "ddp", "scheduler", "checkpoint"} {
 		if _, ok := m.keys[section+"."+leaf]; ok {
 			return section + "." + leaf
 		}

@@ -182,21 +182,16 @@ func (m *maker) train() {
 	m.setOr("lr-decay-style", "scheduler.lr_decay_style", "linear")
 	m.samples()
 	m.nan()
-	if f, ok := m.given("load"); ok {
-		m.load(f)
-	}
 }
 
-// nan: Megatron ends a run with a loss that is not finite unless a flag says otherwise.
+// nan: Megatron ends a run with a loss or a gradient that is not finite unless a flag says otherwise.
 func (m *maker) nan() {
-	const key = "train.check_for_nan_in_loss"
-	f, off := m.given("no-check-for-nan-in-loss-and-grad")
-	_, has := m.keys[key]
-	switch {
-	case has && !off:
+	if f, off := m.given("no-check-for-nan-in-loss-and-grad"); off {
+		m.remark(f, "a loss or gradient that is not finite is an error only where train and ddp say so")
+		return
+	}
+	for _, key := range []string{"train.check_for_nan_in_loss", "ddp.check_for_nan_in_grad"} {
 		m.add(key, "true", byDefault, flag{})
-	case off:
-		m.remark(f, "a loss that is not finite is an error only where train says so")
 	}
 }
 
@@ -212,16 +207,6 @@ func (m *maker) samples() {
 		return
 	}
 	m.add("train.train_iters", fmt.Sprint(n/batch), fmt.Sprintf("--train-samples %d / --global-batch-size %d", n, batch), f)
-}
-
-// load: a run that goes on where it stopped saves and loads in one place, which here is empty at first.
-func (m *maker) load(f flag) {
-	if save, ok := m.given("save"); ok && fmt.Sprint(save.values) == fmt.Sprint(f.values) {
-		m.remark(f, "the folder of --save, which Megatron reads if a run was stopped; its checkpoints are in another format")
-		return
-	}
-	m.fail(f.problem("found %s: Megatron's checkpoints are in another format; convert a Hugging Face folder with `phalanx convert` and set checkpoint.load",
-		strings.Join(f.values, " ")))
 }
 
 // data are the rows. Without --data-path they are synthetic, as with --mock-data.
