@@ -26,7 +26,7 @@ func Parameters(m *config.Model) []Param {
 	for i := range m.NumLayers {
 		l.block(layerName(i), m.NumMoEExperts > 0 && m.MoELayerFreq.IsMoE(i))
 	}
-	l.add("model.norm.weight", m.HiddenSize)
+	l.norm("model.norm", m.HiddenSize)
 	if m.UntieEmbeddings {
 		l.add("lm_head.weight", m.PaddedVocabSize, m.HiddenSize)
 	}
@@ -64,21 +64,29 @@ func (l *lister) add(name string, shape ...int) {
 	l.params = append(l.params, Param{Name: name, Shape: shape})
 }
 
+// norm lists a gain, and the bias that LayerNorm has.
+func (l *lister) norm(name string, width int) {
+	l.add(name+".weight", width)
+	if l.m.Normalization == "LayerNorm" {
+		l.add(name+".bias", width)
+	}
+}
+
 // depth lists an MTP layer: norms of both inputs, their projection [H, 2H], a block of the decoder's last kind, a norm.
 func (l *lister) depth(p string) {
 	h := l.m.HiddenSize
-	l.add(p+"enorm.weight", h)
-	l.add(p+"hnorm.weight", h)
+	l.norm(p+"enorm", h)
+	l.norm(p+"hnorm", h)
 	l.add(p+"eh_proj.weight", h, 2*h)
 	l.block(p, l.m.NumMoEExperts > 0 && l.m.MoELayerFreq.IsMoE(l.m.NumLayers-1))
-	l.add(p+"shared_head.norm.weight", h)
+	l.norm(p+"shared_head.norm", h)
 }
 
 func (l *lister) block(p string, moe bool) {
 	m := l.m
-	l.add(p+"input_layernorm.weight", m.HiddenSize)
+	l.norm(p+"input_layernorm", m.HiddenSize)
 	l.attention(p + "self_attn.")
-	l.add(p+"post_attention_layernorm.weight", m.HiddenSize)
+	l.norm(p+"post_attention_layernorm", m.HiddenSize)
 	if !moe {
 		l.mlp(p+"mlp.", m.FFNHiddenSize)
 		return
@@ -112,8 +120,8 @@ func (l *lister) attention(p string) {
 	}
 	l.linear(p+"o_proj", m.HiddenSize, q)
 	if m.QKLayernorm {
-		l.add(p+"q_norm.weight", m.KVChannels)
-		l.add(p+"k_norm.weight", m.KVChannels)
+		l.norm(p+"q_norm", m.KVChannels)
+		l.norm(p+"k_norm", m.KVChannels)
 	}
 }
 
