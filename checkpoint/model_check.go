@@ -15,7 +15,7 @@ import (
 // same shapes. What only steers training (losses, dropout, capacities) may change from run to run.
 var meaningKeys = []string{
 	"num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "ffn_hidden_size", "padded_vocab_size",
-	"normalization", "layernorm_epsilon", "position_embedding_type", "rotary_base", "rotary_percent", "rotary_interleaved", "rope_scaling",
+	"normalization", "layernorm_zero_centered_gamma", "layernorm_epsilon", "position_embedding_type", "rotary_base", "rotary_percent", "rotary_interleaved", "rope_scaling",
 	"qk_layernorm", "add_qkv_bias", "add_bias_linear", "gated_linear_unit", "activation_func", "untie_embeddings_and_output_weights",
 	"num_moe_experts", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_score_function", "moe_router_enable_expert_bias",
 	"moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "mtp_num_layers", "mtp_use_repeated_layer",
