@@ -61,3 +61,27 @@ expect:
 	}
 	require.Equal(t, "pass", r.Verdict)
 }
+
+const featuredFile = `
+model: {num_layers: 2, hidden_size: 16, num_attention_heads: 4, num_query_groups: 4, ffn_hidden_size: 16, mtp_num_layers: 2, normalization: LayerNorm,
+  qk_layernorm: true, position_embedding_type: learned_absolute, add_qkv_bias: true, hidden_dropout: 0.2, attention_dropout: 0.2,
+  label_smoothing_factor: 0.1, tensor_model_parallel_size: 2, sequence_parallel: true}
+train: {train_iters: 2, micro_batch_size: 2, global_batch_size: 4, dtype: fp64}
+optimizer: {lr: 0.01}
+dataset: {kind: synthetic, seq_length: 16, min_valid: 8}
+transport: {kind: direct}
+expect: [{same_as: single_rank, tolerance: 1.0e-9}]
+`
+
+// Everything at once, on pipelines, with experts, under recomputation and a sharded optimizer, is the single rank's run.
+func TestFeaturesOnManyRanks(t *testing.T) {
+	for _, set := range [][]string{
+		{"model.pipeline_model_parallel_size=2", "model.context_parallel_size=2", "model.add_bias_linear=true", "dist.world_size=16",
+			"optimizer.use_distributed_optimizer=true"},
+		{"model.pipeline_model_parallel_size=3", "model.pipeline_model_parallel_layout=Et|tm|mL", "model.layernorm_zero_centered_gamma=true"},
+		{"model.num_moe_experts=4", "model.expert_model_parallel_size=2", "model.context_parallel_size=2", "model.cp_comm_type=all_gather",
+			"model.recompute_granularity=full"},
+	} {
+		holding(t, runOf(t, featuredFile, set...))
+	}
+}
