@@ -86,5 +86,10 @@ func IntoWhole[T tensor.Float](s *Spec, shard, whole []T) {
 	s.eachRun(func(local, global, n int) { copy(whole[global:global+n], shard[local:local+n]) })
 }
 
+// OutOfWhole copies a shard out of the whole: the inverse of IntoWhole.
+func OutOfWhole[T tensor.Float](s *Spec, whole, shard []T) {
+	s.eachRun(func(local, global, n int) { copy(shard[local:local+n], whole[global:global+n]) })
+}
+
 // Elements is the number of elements of the whole parameter.
 func (s *Spec) Elements() int { return s.Local() * s.Shard.Parts }

@@ -37,13 +37,7 @@ type Gatherer struct {
 
 type gathered struct {
 	Whole
-	seen map[int]shardCopy // by shard index
-}
-
-type shardCopy struct {
-	rank int
-	f32  []float32
-	f64  []float64
+	seen map[int]int // rank that gave it, by shard index
 }
 
 // NewGatherer is an empty gatherer for one kind of tensor at one step.
@@ -56,7 +50,7 @@ func (g *Gatherer) Add(rank int, shards []model.ShardView) {
 	for _, s := range shards {
 		w := g.whole[s.Spec.Name]
 		if w == nil {
-			w = &gathered{Whole: Whole{Name: s.Spec.Name, Shape: s.Spec.Shape}, seen: map[int]shardCopy{}}
+			w = &gathered{Whole: Whole{Name: s.Spec.Name, Shape: s.Spec.Shape}, seen: map[int]int{}}
 			if s.F32 != nil {
 				w.F32 = make([]float32, s.Spec.Elements())
 			} else {
@@ -65,18 +59,30 @@ func (g *Gatherer) Add(rank int, shards []model.ShardView) {
 			g.whole[s.Spec.Name] = w
 		}
 		index := s.Spec.Shard.Index
-		if before, ok := w.seen[index]; ok {
-			g.note(compareCopies(s, before, rank))
+		if first, ok := w.seen[index]; ok {
+			g.note(compareCopies(s, w.shard(s), first, rank))
 			continue
 		}
+		w.seen[index] = rank
 		if s.F32 != nil {
 			nn.IntoWhole(s.Spec, s.F32, w.F32)
-			w.seen[index] = shardCopy{rank: rank, f32: append([]float32(nil), s.F32...)}
 		} else {
 			nn.IntoWhole(s.Spec, s.F64, w.F64)
-			w.seen[index] = shardCopy{rank: rank, f64: append([]float64(nil), s.F64...)}
 		}
 	}
+}
+
+// shard is the elements of a shard as they were given first.
+func (w *gathered) shard(s model.ShardView) model.ShardView {
+	before := model.ShardView{Spec: s.Spec}
+	if s.F32 != nil {
+		before.F32 = make([]float32, len(s.F32))
+		nn.OutOfWhole(s.Spec, w.F32, before.F32)
+	} else {
+		before.F64 = make([]float64, len(s.F64))
+		nn.OutOfWhole(s.Spec, w.F64, before.F64)
+	}
+	return before
 }
 
 func (g *Gatherer) note(err error) {
@@ -99,18 +105,18 @@ func (e *DriftError) Error() string {
 }
 
 // compareCopies finds the first element in which two replicas of a shard differ.
-func compareCopies(s model.ShardView, before shardCopy, rank int) error {
+func compareCopies(s, before model.ShardView, first, rank int) error {
 	for i := range max(len(s.F32), len(s.F64)) {
 		var a, b float64
 		if s.F32 != nil {
-			a, b = float64(before.f32[i]), float64(s.F32[i])
+			a, b = float64(before.F32[i]), float64(s.F32[i])
 		} else {
-			a, b = before.f64[i], s.F64[i]
+			a, b = before.F64[i], s.F64[i]
 		}
 		if math.Float64bits(a) != math.Float64bits(b) {
-			e := &DriftError{Name: s.Spec.Name, Index: i, First: before.rank, Second: rank, FirstValue: a, SecondValue: b}
-			if rank < before.rank {
-				e.First, e.Second, e.FirstValue, e.SecondValue = rank, before.rank, b, a
+			e := &DriftError{Name: s.Spec.Name, Index: i, First: first, Second: rank, FirstValue: a, SecondValue: b}
+			if rank < first {
+				e.First, e.Second, e.FirstValue, e.SecondValue = rank, first, b, a
 			}
 			return e
 		}

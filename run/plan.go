@@ -128,14 +128,15 @@ func elementSize(s *config.Scenario) int {
 
 // memory is what the first rank of each stage holds; others of the stage differ by norms and experts at most.
 func (p *Plan) memory(s *config.Scenario) error {
-	sizes := s.Sizes()
+	sizes, all := s.Sizes(), 0
+	text := func(elements int) string { return bytesText(float64(elements) * float64(elementSize(s))) }
 	for stage := range sizes.PP {
 		rank := sizes.Rank(mesh.Coord{PP: stage})
 		m, err := model.MemoryOf(s, rank)
 		if err != nil {
 			return err
 		}
-		text := func(elements int) string { return bytesText(float64(elements) * float64(elementSize(s))) }
+		all += m.Elements() * (sizes.World() / sizes.PP)
 		share := ""
 		if parts := sizes.DP * sizes.CP; s.Optimizer.UseDistributedOptimizer && parts > 1 {
 			share = fmt.Sprintf(" (1/%d of all)", parts)
@@ -143,6 +144,9 @@ func (p *Plan) memory(s *config.Scenario) error {
 		p.line("memory     rank %d: %s = weights %s, gradients %s, moments %s%s, activations %s", rank, text(m.Elements()), text(m.Weights), text(m.Grads),
 			text(m.Moments), share, text(m.Activations))
 	}
+	whole := int(s.Model.Parameters())
+	p.line("memory     process: %s = %d ranks %s, weights put together for their hash at the end %s; the program itself and messages come on top",
+		text(all+whole), sizes.World(), text(all), text(whole))
 	return nil
 }
 

@@ -4,9 +4,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +40,7 @@ func TestScripts(t *testing.T) {
 			"append":   appendBytes,
 			"jsonhas":  jsonHas,
 			"samehash": sameHash,
+			"resident": resident,
 		},
 	})
 }
@@ -113,5 +116,27 @@ func sameHash(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if hashes[0] == "" || hashes[0] != hashes[1] {
 		ts.Fatalf("weights of %s are %q, of %s %q", args[0], hashes[0], args[1], hashes[1])
+	}
+}
+
+// resident is resident PLAN RESULT PERCENT: the peak of the resident memory in the result of a run lies within so many
+// percent of what the plan, as printed, says of the process.
+func resident(ts *testscript.TestScript, _ bool, args []string) {
+	found := regexp.MustCompile(`(?m)^memory     process: ([0-9.]+) MiB = `).FindStringSubmatch(ts.ReadFile(args[0]))
+	if found == nil {
+		ts.Fatalf("%s has no line of the memory of the process in MiB", args[0])
+	}
+	planned, err := strconv.ParseFloat(found[1], 64)
+	ts.Check(err)
+	var result struct {
+		Peak float64 `json:"peak_rss_bytes"`
+	}
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[1])), &result))
+	percent, err := strconv.ParseFloat(args[2], 64)
+	ts.Check(err)
+	peak := result.Peak / (1 << 20)
+	ts.Logf("resident %.1f MiB, planned %.1f MiB", peak, planned)
+	if result.Peak != 0 && math.Abs(peak/planned-1) > percent/100 { // 0: this system does not say
+		ts.Fatalf("resident %.1f MiB, planned %.1f MiB: more than %g %% apart", peak, planned, percent)
 	}
 }

@@ -148,7 +148,7 @@ func TestREADMEAndCI(t *testing.T) {
 	readme, ci := read(t, "README.md"), read(t, ".ci/run")
 	first := Commands(readme)
 	require.GreaterOrEqual(t, len(first), 2)
-	require.Equal(t, []string{"go run ./cmd/phalanx run scenarios/quickstart.yaml", "go test ./..."}, first[:2])
+	require.Equal(t, []string{"go run ./cmd/phalanx run scenarios/quickstart.yaml", "go test -timeout 30m ./..."}, first[:2])
 	for _, pattern := range []string{`'^go run .*quickstart\.yaml$'`, `'^go test '`} {
 		require.Contains(t, ci, "grep -m1 "+pattern+" README.md", "CI takes its commands from the README")
 		require.Regexp(t, "(?m)"+strings.Trim(pattern, "'"), readme)
