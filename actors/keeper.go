@@ -21,6 +21,7 @@ type keeper struct {
 	run  *run
 	rank int
 	open bool // the barrier
+	done bool // its programs: it only serves others
 
 	inc     uint32
 	machine *recovery.Rank // of the present life; nil: the rank is dead
@@ -61,6 +62,7 @@ func (k *keeper) Receive(ctx actor.Context) {
 	case died:
 		k.died(ctx, m)
 	case done:
+		k.done = true
 		k.recovered(ctx) // what it has not sent again there was not to send
 		ctx.Send(ctx.Parent(), m)
 	case received:
@@ -245,7 +247,6 @@ func (k *keeper) do(ctx actor.Context, fx recovery.Effects) {
 		}
 	}
 	for _, c := range fx.Control {
-		c.Steps = slices.Clone(c.Steps) // the machine goes on writing there
 		ctx.Send(k.run.system.NewLocalPID(k.run.rankPath(c.Dst)), control{c})
 	}
 	if fx.Committed && k.passes(ctx, BeforeCommit) {
@@ -271,6 +272,9 @@ func (k *keeper) groupOf(m recovery.Message) *actor.PID {
 
 // passes is a point at which the rank may be made to fail; false if it has died.
 func (k *keeper) passes(ctx actor.Context, point string) (alive bool) {
+	if k.done {
+		return true
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			stack := debug.Stack()

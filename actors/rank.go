@@ -20,13 +20,18 @@ type rank struct {
 	life    life
 	groups  []*actor.PID
 	depths  []*actor.PID
-	left    int // programs that are not done
-	counted int // groups that have given their counts
+	ending  bool // it stops: the runtime goes on delivering until its children have stopped
+	left    int  // programs that are not done
+	counted int  // groups that have given their counts
 	counts  counts
 }
 
 // Receive implements actor.Actor.
 func (k *rank) Receive(ctx actor.Context) {
+	if k.ending {
+		return
+	}
+	_, k.ending = ctx.Message().(*actor.Stopping)
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
 		k.spawnGroups(ctx)
