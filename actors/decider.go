@@ -14,6 +14,7 @@ type who struct {
 	path string // "run/stage.0/rank.3/tp"
 	rank int    // -1: not of one rank
 	part string // "shell tp"
+	life life
 }
 
 // props are those of every actor of a run: own decider for its children, own middleware around it.
@@ -56,6 +57,9 @@ func (r *run) leave(w who, message any) {
 		r.fail(failure)
 		return
 	}
+	if e, ok := failure.(*RankError); ok && w.life.keeper != nil {
+		panic(&shellDeath{e, w.life})
+	}
 	panic(failure) // to the decider of the parent
 }
 
@@ -75,6 +79,11 @@ type decider struct{ r *run }
 
 // HandleFailure implements actor.SupervisorStrategy.
 func (d decider) HandleFailure(_ *actor.ActorSystem, parent actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, message any) {
+	if e, ok := reason.(*shellDeath); ok {
+		d.r.lost(e.life, e.RankError)
+		parent.StopChildren(child)
+		return
+	}
 	err, ok := reason.(error)
 	if !ok {
 		err = &ShellError{Actor: child.Id, Message: describe(message), Cause: &PanicError{Value: reason}}

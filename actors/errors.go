@@ -139,6 +139,18 @@ func (e *ReportError) Error() string {
 	return fmt.Sprintf("%s was reported by ranks %v and not by ranks %v, %s", e.What, e.Have, e.Miss, why)
 }
 
+// RestartError says that a rank died and is not started again.
+type RestartError struct {
+	Poison bool   // it has died at this place again and again
+	Why    string // with the rank, and the place if that is why
+	Last   *RankError
+}
+
+func (e *RestartError) Error() string { return fmt.Sprintf("%s; the last time: %v", e.Why, e.Last) }
+
+// Unwrap is the last failure.
+func (e *RestartError) Unwrap() error { return e.Last }
+
 // panicked makes an error of a recovered value and its stack.
 func panicked(v any, stack []byte) *PanicError {
 	return &PanicError{Value: v, Where: frame(string(stack))}

@@ -6,6 +6,7 @@ import (
 	"phalanx/collective"
 	"phalanx/mesh"
 	"phalanx/nn"
+	"phalanx/recovery"
 	"phalanx/transport"
 )
 
@@ -18,12 +19,15 @@ type group struct {
 	machine  *collective.Group
 	programs map[nn.Program]*actor.PID
 	broken   bool // after a failure the machine is of no more use
+	life     life
 }
 
-func newGroup(r *run, rank int, a mesh.Axis) *group {
+func newGroup(r *run, rank int, a mesh.Axis, l life) *group {
 	place := r.place(rank)
-	return &group{run: r, place: place, axis: a, link: r.links[rank], machine: collective.NewGroup(place, a),
-		programs: map[nn.Program]*actor.PID{}}
+	g := &group{run: r, place: place, axis: a, link: r.links[rank], machine: collective.NewGroup(place, a),
+		programs: map[nn.Program]*actor.PID{}, life: l}
+	g.machine.Restore(l.from.groups[a])
+	return g
 }
 
 // Receive implements actor.Actor.
@@ -44,6 +48,7 @@ func (g *group) Receive(ctx actor.Context) {
 		if g.broken {
 			return
 		}
+		g.run.hook(g.place.Rank, BeforeApply)
 		out, completions, err := g.machine.Deliver(m.m.Header, m.m.Payload)
 		g.send(out)
 		for _, c := range completions {
@@ -52,6 +57,8 @@ func (g *group) Receive(ctx actor.Context) {
 		g.settle(err)
 	case ask:
 		ctx.Send(m.to, g.answer(m))
+	case askState:
+		ctx.Send(g.life.keeper, groupState{g.life.n, m.step, g.axis, g.machine.State()})
 	case askCounts:
 		ctx.Send(ctx.Parent(), counts{ops: g.machine.Counts(), dropped: g.machine.Dropped()})
 	}
@@ -61,11 +68,22 @@ func (g *group) Receive(ctx actor.Context) {
 func (g *group) send(out []collective.Outgoing) {
 	for _, o := range out {
 		o.Header.Run, o.Header.Build = g.run.job.Run, g.run.job.Build
-		if err := g.link.Send(transport.Message{Header: o.Header, Payload: o.Payload}); err != nil {
+		g.run.hook(g.place.Rank, BeforeSend)
+		if err := g.give(transport.Message{Header: o.Header, Payload: o.Payload}); err != nil {
 			g.fail("link", err)
 			return
 		}
+		g.run.hook(g.place.Rank, AfterSend)
 	}
+}
+
+// give hands a message to the link, or to the keeper, which does.
+func (g *group) give(m transport.Message) error {
+	if g.life.keeper == nil {
+		return g.link.Send(m)
+	}
+	g.run.system.Root.Send(g.life.keeper, outgoing{g.life.n, m})
+	return nil
 }
 
 func (g *group) complete(ctx actor.Context, c collective.Completion) {
@@ -74,21 +92,36 @@ func (g *group) complete(ctx actor.Context, c collective.Completion) {
 
 // settle gives read messages back and reports a failure.
 func (g *group) settle(err error) {
-	for _, m := range g.machine.Released() {
-		g.link.Consumed(transport.Message{Header: m.Header, Payload: m.Payload})
-		if g.run.gives {
-			g.machine.Recycle(m.Payload)
-		}
-	}
+	g.release(g.machine.Released())
 	if err != nil {
 		g.fail("group "+g.axis.String(), err)
+	}
+}
+
+// release gives read messages back. With recovery their payloads are not used again: the sender has them too.
+func (g *group) release(read []collective.Incoming) {
+	if g.life.keeper != nil {
+		edges := make([]recovery.Edge, len(read))
+		for i, m := range read {
+			edges[i] = recovery.Edge{Peer: m.Header.Src, Chan: m.Header.Chan}
+		}
+		if len(edges) > 0 {
+			g.run.system.Root.Send(g.life.keeper, consumed{g.life.n, edges})
+		}
+		return
+	}
+	for _, m := range read {
+		g.link.Consumed(transport.Message{Header: m.Header, Payload: m.Payload})
+		if g.run.given {
+			g.machine.Recycle(m.Payload)
+		}
 	}
 }
 
 func (g *group) fail(part string, err error) {
 	if !g.broken {
 		g.broken = true
-		g.run.failRank(&RankError{Place: g.place, Part: part, Cause: err})
+		g.run.lost(g.life, &RankError{Place: g.place, Part: part, Cause: err})
 	}
 }
 

@@ -7,8 +7,10 @@
 //	    ├ tp, cp, dp, pp     Group: exchanges of one axis, on the Link
 //	    └ mtp.1 …, reducer   Depth: program k
 //
+// With recovery rank.3 is a Keeper, which outlives the rank, and the Rank is its child life.1, then life.2 …
+//
 // A turn is one Resume of a program until it suspends; nothing blocks anywhere else. A failure is a value that ends
-// the run: nothing is restarted in this version, but every shell is supervised, so nothing is restarted by default.
+// the run, or with recovery the life of its rank. Every shell is supervised, so nothing is restarted by default.
 package actors
 
 import (
@@ -37,6 +39,11 @@ type Job struct {
 	// Programs makes the programs of a rank: index 0 is the stage program, k is MTP depth k, and
 	// nn.Reducer adds gradients; nil is none. It is called in the rank's first turn. emit reports an event of this rank; it may be called from any of its programs.
 	Programs func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error)
+	// Recovery starts a rank again that panics; nil: its first panic ends the run.
+	Recovery *Recovery
+	// Hook is called at points where a rank may be made to fail, and may panic; from several goroutines at once. nil: nobody
+	// looks.
+	Hook func(rank int, point string)
 	// Network carries the run's messages. Run opens all its links and closes it.
 	Network transport.Network
 	// Run and Build are stamped on every header; zero leaves them to the link.
@@ -59,6 +66,8 @@ type Result struct {
 	Steps      int                  // merged step reports
 	Ops        []collective.OpCount // summed over all ranks
 	Duplicates uint64               // messages that came again with the same contents
+	Restarts   int                  // ranks that were started again
+	Replayed   uint64               // messages that a rank was given again after a restart
 }
 
 // String is one line.
@@ -79,8 +88,10 @@ func (j Job) complete() (Job, error) {
 		return j, fmt.Errorf("job %q: found sizes tp %d, cp %d, dp %d, pp %d, expected at least 1 each", j.Name, s.TP, s.CP, s.DP, s.PP)
 	case s.World() > ranksMax:
 		return j, fmt.Errorf("job %q: found %d ranks, expected at most %d: the header has 16 bits for a rank", j.Name, s.World(), ranksMax)
-	case j.Programs == nil || j.Network == nil:
+	case j.Programs == nil && j.Recovery == nil || j.Network == nil:
 		return j, errors.New("job " + j.Name + ": expected both Programs and Network")
+	case j.Recovery != nil && (j.Recovery.Every < 1 || j.Recovery.Budget == nil || j.Recovery.Programs == nil):
+		return j, fmt.Errorf("job %q: found a snapshot every %d steps, expected 1 or more, a Budget and Programs", j.Name, j.Recovery.Every)
 	case j.StallTimeout < 0:
 		return j, fmt.Errorf("job %q: found stall timeout %s, expected 0 (the default) or more", j.Name, j.StallTimeout)
 	}

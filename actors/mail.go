@@ -9,6 +9,7 @@ import (
 	"phalanx/mesh"
 	"phalanx/messages"
 	"phalanx/nn"
+	"phalanx/recovery"
 	"phalanx/transport"
 )
 
@@ -23,6 +24,10 @@ type (
 		round int
 		to    *actor.PID
 	}
+	// askState wants a group's state at the beginning of a step.
+	askState struct{ step uint32 }
+	// reborn lets a dead rank live again.
+	reborn struct{}
 	// askCounts wants a group's counts.
 	askCounts struct{}
 )
@@ -54,6 +59,11 @@ type (
 		of int // rank or stage
 		counts
 	}
+	// died says that a life of a rank has ended in a panic.
+	died struct {
+		life uint32
+		err  *RankError
+	}
 	// failed ends the run.
 	failed struct{ err error }
 )
@@ -78,6 +88,32 @@ type (
 	received struct{ m transport.Message }
 )
 
+// Between the keeper of a rank and the actors of its present life, whose number they say.
+type (
+	// outgoing is a message for the link.
+	outgoing struct {
+		life uint32
+		m    transport.Message
+	}
+	// consumed says that messages have been read.
+	consumed struct {
+		life  uint32
+		edges []recovery.Edge
+	}
+	// localState and groupState are parts of a snapshot.
+	localState struct {
+		life, step uint32
+		local      []byte
+	}
+	groupState struct {
+		life, step uint32
+		axis       mesh.Axis
+		state      collective.GroupState
+	}
+	// control is between the keepers of two ranks.
+	control struct{ c recovery.Control }
+)
+
 // Answers of a round of questions.
 type (
 	// programAnswer is where a program stands. parts, set by the Rank, is the number of answers of its rank.
@@ -99,6 +135,22 @@ type (
 
 func (start) String() string      { return "start" }
 func (m ask) String() string      { return fmt.Sprintf("ask round=%d", m.round) }
+func (m askState) String() string { return fmt.Sprintf("ask state step=%d", m.step) }
+func (reborn) String() string     { return "reborn" }
+func (m died) String() string     { return fmt.Sprintf("died life=%d %v", m.life, m.err) }
+func (m outgoing) String() string {
+	return fmt.Sprintf("outgoing life=%d %s to=%d bytes=%d", m.life, collective.NameIn(m.m.Header), m.m.Header.Dst, len(m.m.Payload))
+}
+func (m consumed) String() string {
+	return fmt.Sprintf("consumed life=%d messages=%d", m.life, len(m.edges))
+}
+func (m localState) String() string {
+	return fmt.Sprintf("state life=%d step=%d bytes=%d", m.life, m.step, len(m.local))
+}
+func (m groupState) String() string {
+	return fmt.Sprintf("state life=%d step=%d group=%s", m.life, m.step, m.axis)
+}
+func (m control) String() string  { return "control " + m.c.String() }
 func (askCounts) String() string  { return "ask counts" }
 func (m ready) String() string    { return fmt.Sprintf("ready rank=%d", m.rank) }
 func (m report) String() string   { return fmt.Sprintf("report rank=%d %s", m.rank, m.event) }

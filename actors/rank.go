@@ -17,15 +17,21 @@ type rank struct {
 	*runner // nil until the barrier has opened
 	run     *run
 	rank    int
+	life    life
 	groups  []*actor.PID
 	depths  []*actor.PID
-	left    int // programs that are not done
-	counted int // groups that have given their counts
+	ending  bool // it stops: the runtime goes on delivering until its children have stopped
+	left    int  // programs that are not done
+	counted int  // groups that have given their counts
 	counts  counts
 }
 
 // Receive implements actor.Actor.
 func (k *rank) Receive(ctx actor.Context) {
+	if k.ending {
+		return
+	}
+	_, k.ending = ctx.Message().(*actor.Stopping)
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
 		k.spawnGroups(ctx)
@@ -47,13 +53,13 @@ func (k *rank) Receive(ctx actor.Context) {
 
 func (k *rank) spawnGroups(ctx actor.Context) {
 	for _, a := range k.run.split() {
-		k.groups = append(k.groups, k.spawn(ctx, a.String(), func() actor.Actor { return newGroup(k.run, k.rank, a) }))
+		k.groups = append(k.groups, k.spawn(ctx, a.String(), func() actor.Actor { return newGroup(k.run, k.rank, a, k.life) }))
 	}
 }
 
 // spawn starts a child under its name.
 func (k *rank) spawn(ctx actor.Context, name string, produce func() actor.Actor) *actor.PID {
-	w := who{path: k.run.rankPath(k.rank) + "/" + name, rank: k.rank, part: "shell " + name}
+	w := who{path: k.life.path + "/" + name, rank: k.rank, part: "shell " + name, life: k.life}
 	pid, err := ctx.SpawnNamed(k.run.props(w, produce), name)
 	if err != nil {
 		panic(fmt.Errorf("spawning %s: %w", w.path, err))
@@ -65,26 +71,27 @@ func (k *rank) spawn(ctx actor.Context, name string, produce func() actor.Actor)
 func (k *rank) start(ctx actor.Context) {
 	programs, failure := k.programs()
 	if failure != nil {
-		k.run.failRank(failure)
+		k.run.lost(k.life, failure)
 		return
 	}
 	pids := []*actor.PID{ctx.Self()}
 	k.left = 1
 	for p := 1; p < len(programs); p++ {
-		pids = append(pids, k.run.system.NewLocalPID(k.run.rankPath(k.rank)+"/"+collective.ProgramName(nn.Program(p))))
+		pids = append(pids, k.run.system.NewLocalPID(k.life.path+"/"+collective.ProgramName(nn.Program(p))))
 	}
+	at := member{rank: k.rank, life: k.life, programs: pids, groups: k.run.groupsOf(k.life.path)}
 	for p := 1; p < len(programs); p++ {
 		if programs[p] == nil {
 			continue
 		}
 		k.left++
-		depth := &depth{runner: newRunner(k.run, k.rank, nn.Program(p), programs[p], pids)}
+		depth := &depth{runner: newRunner(k.run, at, nn.Program(p), programs[p])}
 		k.depths = append(k.depths, k.spawn(ctx, collective.ProgramName(nn.Program(p)), func() actor.Actor { return depth }))
 	}
 	for _, d := range k.depths {
 		ctx.Send(d, start{})
 	}
-	k.runner = newRunner(k.run, k.rank, 0, programs[0], pids)
+	k.runner = newRunner(k.run, at, 0, programs[0])
 	k.resume(ctx, nil)
 }
 
@@ -98,7 +105,7 @@ func (k *rank) programs() (made []func(nn.Comm), failure *RankError) {
 			failure.Stack = stack
 		}
 	}()
-	made, err := k.run.job.Programs(k.rank, k.run.emitter(k.rank))
+	made, err := k.make()
 	switch {
 	case err != nil:
 		return nil, k.failure(err)
@@ -106,6 +113,18 @@ func (k *rank) programs() (made []func(nn.Comm), failure *RankError) {
 		return nil, k.failure(fmt.Errorf("found %d programs, expected 1 to %d: a channel has 8 bits for the program", len(made), programsMax))
 	}
 	return made, nil
+}
+
+// make asks the job.
+func (k *rank) make() ([]func(nn.Comm), error) {
+	if k.life.keeper == nil {
+		return k.run.job.Programs(k.rank, k.run.emitter(k.rank))
+	}
+	if k.life.n > 1 {
+		k.run.hook(k.rank, AfterRestart)
+	}
+	l := Life{Incarnation: k.life.n, Local: k.life.from.local, Boundary: k.boundary()}
+	return k.run.job.Recovery.Programs(k.rank, l, k.run.emitter(k.rank))
 }
 
 // programsMax is what Header.Chan holds.

@@ -14,6 +14,7 @@ import (
 
 	"phalanx/collective"
 	"phalanx/mesh"
+	"phalanx/messages"
 	"phalanx/transport"
 )
 
@@ -41,10 +42,12 @@ type run struct {
 	workers    workers
 	links      []transport.Link
 	groups     [][]*actor.PID // by rank and axis; nil: not split
-	gives      bool           // a received payload is the receiver's for good
+	given      bool           // a received payload is the receiver's for good
 
 	stopping atomic.Bool   // programs unwind at their next call
 	steps    atomic.Int64  // merged step reports
+	replayed atomic.Uint64 // messages that ranks were given again
+	dropped  atomic.Uint64 // messages that came again and were dropped by keepers
 	over     chan struct{} // closed when the outcome is known
 	gone     chan struct{} // closed when the supervisor, and so every actor, has stopped
 
@@ -89,7 +92,7 @@ func newRun(job Job) *run {
 	r := &run{job: job, log: job.Logger.With(zap.String("run", job.Name)), over: make(chan struct{}), gone: make(chan struct{}),
 		turns: map[string]time.Time{}, system: actor.NewActorSystemWithConfig(quietly())}
 	g, ok := job.Network.(giver)
-	r.gives = ok && g.GivesPayloads()
+	r.given = ok && g.GivesPayloads()
 	return r
 }
 
@@ -117,10 +120,7 @@ func (r *run) open(ctx context.Context) error {
 	world := r.job.Sizes.World()
 	r.links, r.groups = make([]transport.Link, world), make([][]*actor.PID, world)
 	for rank := range world {
-		r.groups[rank] = make([]*actor.PID, mesh.AxisCount)
-		for _, a := range r.split() {
-			r.groups[rank][a] = r.system.NewLocalPID(r.rankPath(rank) + "/" + a.String())
-		}
+		r.groups[rank] = r.groupsOf(r.rankPath(rank))
 	}
 	for rank := range world {
 		if err := ctx.Err(); err != nil {
@@ -138,15 +138,33 @@ func (r *run) open(ctx context.Context) error {
 	return nil
 }
 
-// receive hands a message of the link to the group of its axis.
+// groupsOf is the groups below a Rank actor, by axis; nil: not split.
+func (r *run) groupsOf(path string) []*actor.PID {
+	groups := make([]*actor.PID, mesh.AxisCount)
+	for _, a := range r.split() {
+		groups[a] = r.system.NewLocalPID(path + "/" + a.String())
+	}
+	return groups
+}
+
+// receive hands a message of the link to the group of its axis, with recovery to the rank's keeper.
 func (r *run) receive(rank int, m transport.Message) {
+	if r.job.Recovery != nil {
+		r.system.Root.Send(r.system.NewLocalPID(r.rankPath(rank)), received{m})
+		return
+	}
 	axis := int(m.Header.Chan >> 8)
 	if axis >= len(r.groups[rank]) || r.groups[rank][axis] == nil {
-		err := &collective.AddressError{Self: r.place(rank), Axis: mesh.Axis(axis).String(), Header: m.Header}
-		r.fail(&RankError{Place: r.place(rank), Part: "link", Cause: err})
+		r.misaddressed(rank, m.Header)
 		return
 	}
 	r.system.Root.Send(r.groups[rank][axis], received{m})
+}
+
+// misaddressed ends the run at a message that is for no group of a rank.
+func (r *run) misaddressed(rank int, h messages.Header) {
+	err := &collective.AddressError{Self: r.place(rank), Axis: mesh.Axis(h.Chan >> 8).String(), Header: h}
+	r.fail(&RankError{Place: r.place(rank), Part: "link", Cause: err})
 }
 
 // spawn starts the tree. The supervisor does the rest.

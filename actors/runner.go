@@ -18,14 +18,22 @@ const portValuesMax = 4096
 
 // runner drives one program: the Rank's is program 0, a Depth's is its own.
 type runner struct {
-	run      *run
-	place    collective.Place
-	name     string // in reports: "rank 3 (tp 1) program mtp.2"
-	routine  *collective.Routine
-	programs []*actor.PID // of this rank, by program
-	pending  collective.Request
-	values   map[port][]any
-	waiting  int // values in all ports
+	run     *run
+	place   collective.Place
+	name    string // in reports: "rank 3 (tp 1) program mtp.2"
+	routine *collective.Routine
+	member
+	pending collective.Request
+	values  map[port][]any
+	waiting int // values in all ports
+}
+
+// member is the rank that a program is of.
+type member struct {
+	rank     int
+	life     life
+	programs []*actor.PID // by program
+	groups   []*actor.PID // by axis; nil: not split
 }
 
 // port is where values of one name from one program wait.
@@ -34,10 +42,10 @@ type port struct {
 	name string
 }
 
-func newRunner(r *run, rank int, p nn.Program, code func(nn.Comm), programs []*actor.PID) *runner {
-	place := r.place(rank)
+func newRunner(r *run, of member, p nn.Program, code func(nn.Comm)) *runner {
+	place := r.place(of.rank)
 	return &runner{run: r, place: place, name: fmt.Sprintf("%s program %s", place, collective.ProgramName(p)),
-		routine: collective.NewRoutine(place, p, code), programs: programs, values: map[port][]any{}}
+		routine: collective.NewRoutine(place, p, code), member: of, values: map[port][]any{}}
 }
 
 // resume is a turn: the program computes until it must wait for something that is not there.
@@ -76,8 +84,7 @@ func (r *run) timed(routine *collective.Routine, reply any) collective.Request {
 func (w *runner) serve(ctx actor.Context) (reply any, more bool) {
 	switch q := w.pending.(type) {
 	case collective.Collective:
-		group := w.run.groups[w.place.Rank][q.Op.Axis]
-		ctx.Send(group, begin{program: w.routine.Program(), op: q.Op, from: ctx.Self()})
+		ctx.Send(w.groups[q.Op.Axis], begin{program: w.routine.Program(), op: q.Op, from: ctx.Self()})
 	case collective.Receive:
 		if int(q.From) >= len(w.programs) {
 			w.fail(ctx, fmt.Errorf("%s, but there are only programs 0 to %d", q, len(w.programs)-1), nil)
@@ -171,7 +178,7 @@ func (w *runner) answer(ctx actor.Context, m ask, parts int) {
 
 // fail reports a failure of this program.
 func (w *runner) fail(ctx actor.Context, cause error, stack []byte) {
-	w.run.failRank(&RankError{Place: w.place, Part: "program " + collective.ProgramName(w.routine.Program()), Site: w.routine.Site(), Cause: cause, Stack: stack})
+	w.run.lost(w.life, &RankError{Place: w.place, Part: "program " + collective.ProgramName(w.routine.Program()), Site: w.routine.Site(), Cause: cause, Stack: stack})
 }
 
 // emitter reports events of a rank to its stage.

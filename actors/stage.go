@@ -19,11 +19,18 @@ type stage struct {
 	reports gather[report]
 	done    int
 	counts  counts
+	known   map[rankKind]int // with recovery: the last step that a rank has reported
+}
+
+// rankKind is one sort of report of a rank.
+type rankKind struct {
+	rank int
+	kind reportKind
 }
 
 func newStage(r *run, s int) *stage {
 	n := r.job.Sizes.World() / r.job.Sizes.PP
-	return &stage{run: r, stage: s, first: s * n, ranks: n, reports: gather[report]{members: n, first: s * n, per: 1}}
+	return &stage{run: r, stage: s, first: s * n, ranks: n, reports: gather[report]{members: n, first: s * n, per: 1}, known: map[rankKind]int{}}
 }
 
 // Receive implements actor.Actor.
@@ -43,7 +50,7 @@ func (s *stage) Receive(ctx actor.Context) {
 		}
 	case report:
 		s.report(ctx, m)
-	case failed:
+	case failed, died:
 		ctx.Send(ctx.Parent(), m)
 	case done:
 		s.counts.ops = collective.SumCounts(s.counts.ops, m.ops)
@@ -62,9 +69,31 @@ func (s *stage) Receive(ctx actor.Context) {
 func (s *stage) spawn(ctx actor.Context, i int) {
 	name := fmt.Sprintf("rank.%d", i)
 	w := who{path: s.run.rankPath(i), rank: i, part: "shell " + name}
-	if _, err := ctx.SpawnNamed(s.run.props(w, func() actor.Actor { return &rank{run: s.run, rank: i} }), name); err != nil {
+	if _, err := ctx.SpawnNamed(s.run.props(w, func() actor.Actor { return s.actorOf(i, w.path) }), name); err != nil {
 		panic(fmt.Errorf("spawning %s: %w", w.path, err))
 	}
+}
+
+// actorOf is what stands at a rank's place in the tree.
+func (s *stage) actorOf(i int, path string) actor.Actor {
+	if s.run.job.Recovery != nil {
+		return &keeper{run: s.run, rank: i, saved: map[uint32]snapshot{}}
+	}
+	return &rank{run: s.run, rank: i, life: life{n: 1, path: path}}
+}
+
+// repeated says whether a rank has reported this before: after a restart it goes through steps again. A rank's reports of a
+// kind come in the order of steps.
+func (s *stage) repeated(rank int, key reportKey) bool {
+	if s.run.job.Recovery == nil {
+		return false
+	}
+	of := rankKind{rank, key.kind}
+	if last, ok := s.known[of]; ok && key.step <= last {
+		return true
+	}
+	s.known[of] = key.step
+	return false
 }
 
 // report passes events on: steps when all ranks have reported them, others as they come.
@@ -72,6 +101,9 @@ func (s *stage) report(ctx actor.Context, m report) {
 	key, merged := keyOf(m.event)
 	if !merged {
 		ctx.Send(ctx.Parent(), m)
+		return
+	}
+	if s.repeated(m.rank, key) {
 		return
 	}
 	all, err := s.reports.add(key, m.rank-s.first, m)

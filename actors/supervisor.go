@@ -19,7 +19,8 @@ type supervisor struct {
 	reports gather[gathered]
 	watch   *watch
 	timer   *time.Timer
-	done    int // stages
+	waits   []*time.Timer // before ranks are started again
+	done    int           // stages
 	result  Result
 }
 
@@ -38,10 +39,16 @@ func (s *supervisor) Receive(ctx actor.Context) {
 		if s.timer != nil {
 			s.timer.Stop()
 		}
+		for _, t := range s.waits {
+			t.Stop()
+		}
 		return
 	}
 	if s.run.isOver() {
-		if m, late := ctx.Message().(failed); late {
+		switch m := ctx.Message().(type) {
+		case failed:
+			s.run.fail(m.err)
+		case died:
 			s.run.fail(m.err)
 		}
 		return
@@ -57,6 +64,8 @@ func (s *supervisor) Receive(ctx actor.Context) {
 		s.merge(m)
 	case failed:
 		s.run.fail(m.err)
+	case died:
+		s.died(ctx, m)
 	case done:
 		s.finish(m)
 	case tick:
@@ -124,6 +133,8 @@ func (s *supervisor) finish(m done) {
 		s.run.fail(err)
 		return
 	}
+	s.result.Duplicates += s.run.dropped.Load()
+	s.result.Replayed = s.run.replayed.Load()
 	s.result.Steps = int(s.run.steps.Load())
 	s.run.end(&s.result, nil)
 }
@@ -138,6 +149,24 @@ func (s *supervisor) atPains() bool {
 	s.watch.forgive()
 	s.run.log.Warn("the network is at pains", zap.Error(trouble))
 	return true
+}
+
+// died starts a dead rank again, if the budget allows it.
+func (s *supervisor) died(ctx actor.Context, m died) {
+	rank := m.err.Place.Rank
+	v := s.run.job.Recovery.Budget.Died(rank, "", time.Now().UnixNano(), m.site())
+	s.run.log.Info("rank died", zap.Int("rank", rank), zap.Uint32("life", m.life), zap.Error(m.err), zap.Bool("restart", v.Restart))
+	if !v.Restart {
+		s.run.fail(&RestartError{Poison: v.Poison, Why: v.Why, Last: m.err})
+		return
+	}
+	s.result.Restarts++
+	system, keeper := ctx.ActorSystem(), s.run.system.NewLocalPID(s.run.rankPath(rank))
+	if v.Wait == 0 {
+		ctx.Send(keeper, reborn{})
+		return
+	}
+	s.waits = append(s.waits, time.AfterFunc(time.Duration(v.Wait), func() { system.Root.Send(keeper, reborn{}) }))
 }
 
 func (s *supervisor) judge(stalled bool) {

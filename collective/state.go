@@ -12,6 +12,7 @@ import (
 // step, because every message is used in the step in which it was sent.
 type GroupState struct {
 	Programs []ProgramState // ascending
+	Counts   []OpCount      // of all steps before
 }
 
 // ProgramState is one program's.
@@ -40,6 +41,7 @@ func (g *Group) State() GroupState {
 	for _, p := range slices.Sorted(maps.Keys(programs)) {
 		s.Programs = append(s.Programs, ProgramState{p, g.channel(p).seq, slices.Clone(g.mailbox(p).out)})
 	}
+	s.Counts = g.Counts()
 	return s
 }
 
@@ -48,5 +50,10 @@ func (g *Group) Restore(s GroupState) {
 	for _, p := range s.Programs {
 		g.channel(p.Program).seq = p.Seq
 		copy(g.mailbox(p.Program).out, p.Puts)
+	}
+	for _, n := range s.Counts {
+		key := n
+		key.Count, key.Bytes = 0, 0
+		*g.counter(key) = n
 	}
 }

@@ -37,6 +37,7 @@ func (c *checker) run() Problems {
 	c.runtime()
 	c.mutate()
 	c.probe()
+	c.faults()
 	c.expectations()
 	c.variants()
 	c.s.Notes = c.notes

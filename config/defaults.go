@@ -67,6 +67,11 @@ func (s *Scenario) derive(given func(key string) bool) {
 	sharded := s.Optimizer.UseDistributedOptimizer || s.DDP.UseDistributedOptimizer
 	s.Optimizer.UseDistributedOptimizer, s.DDP.UseDistributedOptimizer = sharded, sharded
 	s.deriveProbe()
+	for i := range s.Faults {
+		if !given(fmt.Sprintf("faults.%d.at.count", i)) {
+			s.Faults[i].At.Count = 1
+		}
+	}
 	for i := range s.Expect {
 		if !given(fmt.Sprintf("expect.%d.tolerance", i)) {
 			s.deriveTolerance(&s.Expect[i])

@@ -41,7 +41,7 @@ func TestDefaults(t *testing.T) {
 		RNG:        RNG{Seed: 1234},
 		Dist:       Dist{WorldSize: 1},
 		Transport:  Transport{Kind: "nats", Colocated: "nats", PieceBytes: 262144},
-		Recovery:   Recovery{CollectiveTimeoutS: 5},
+		Recovery:   Recovery{RankRestarts: 5, JobRestarts: 20, RestartWindowS: 60, CollectiveTimeoutS: 5},
 		Logger:     Logger{LogInterval: 1},
 		Checkpoint: Checkpoint{SaveOptim: true, MostRecentK: -1, LoadOptim: true, LoadRNG: true},
 	}

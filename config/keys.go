@@ -84,7 +84,7 @@ func number(x float64) string {
 }
 
 // specs are all keys by name; the tables are in keys_model.go and keys_run.go.
-var specs = index(modelKeys, trainKeys, dataKeys, runKeys, expectKeys)
+var specs = index(modelKeys, trainKeys, dataKeys, runKeys, faultKeys, expectKeys)
 
 func index(tables ...[]spec) map[string]*spec {
 	all := map[string]*spec{}

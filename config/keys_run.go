@@ -80,6 +80,11 @@ var runKeys = []spec{
 	{key: "transport.tls_cert", null: true, doc: "With url: certificate of this client; needs tls_key."},
 	{key: "transport.tls_key", null: true, doc: "With url: key of tls_cert."},
 
+	{key: "recovery.snapshot_every", def: "0", in: between(0, MaxIterations),
+		doc: "Steps between snapshots in memory, from which a rank that panics goes on alone; 0: a panic ends the run."},
+	{key: "recovery.rank_restarts", def: "5", in: between(0, MaxRestarts), doc: "Restarts of one rank within the window; one more ends the run."},
+	{key: "recovery.job_restarts", def: "20", in: between(0, MaxRestarts), doc: "Restarts of all ranks within the window; one more ends the run."},
+	{key: "recovery.restart_window_s", def: "60", in: &bounds{high: MaxTimeoutS, lowOpen: true}, doc: "Seconds in which restarts are counted."},
 	{key: "recovery.collective_timeout_s", def: "5", in: &bounds{high: MaxTimeoutS, lowOpen: true},
 		doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom."},
 
@@ -112,6 +117,16 @@ var runKeys = []spec{
 		"micro_batch_size rows for every microbatch or global_batch_size rows for the step."},
 }
 
+// faultKeys are the keys of failures on purpose.
+var faultKeys = []spec{
+	{key: "faults", doc: "Failures on purpose."},
+	{key: "faults.*.at.rank", def: required, in: between(0, MaxWorld), doc: "The rank that fails."},
+	{key: "faults.*.at.hook", def: required, legal: []string{"before-send", "after-send", "before-apply", "mid-optimizer", "before-snapshot", "mid-snapshot",
+		"after-snapshot", "before-commit", "after-restart"}, doc: "The point at which it fails."},
+	{key: "faults.*.at.count", def: "= 1", in: between(1, MaxPassages), doc: "It fails when it comes by for this time, counted over restarts."},
+	{key: "faults.*.action", def: required, legal: []string{"panic", "kill", "hang", "slow", "exit", "enospc", "eio"}, doc: "How it fails."},
+}
+
 // expectKeys are the keys of an expectation.
 var expectKeys = []spec{
 	{key: "expect", doc: "What must hold, else the run exits with 3."},
@@ -128,7 +143,8 @@ var expectKeys = []spec{
 	{key: "expect.*.between", doc: "The quantity is in [low, high]."},
 	{key: "expect.*.finite", def: "false", doc: "The quantity has no NaN or infinity; without a quantity: every loss, norm and weight of the run."},
 	{key: "expect.*.refused", doc: "The scenario is refused with a problem that contains this text."},
-	{key: "expect.*.same_as", null: true, doc: "Every quantity of the run is that of single_rank (the run on one rank, without mutate) or of the file of a run's report."},
+	{key: "expect.*.same_as", null: true, doc: "Every quantity of the run is that of single_rank (the run on one rank, without mutate), of without_faults (the run without faults, bit by bit) or of the file of a run's report."},
+	{key: "expect.*.restarts", in: between(0, MaxRestarts), null: true, doc: "So many times a rank was started again."},
 	{key: "expect.*.detected", def: "false", doc: "The comparison with the single-rank oracle fails, so that the bugs of mutate are seen."},
 	{key: "expect.*.first", null: true, doc: "With detected: the first quantity that differs."},
 }

@@ -23,7 +23,7 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 	for key := range specs {
 		require.True(t, seen[key], "%s has a spec and no field", key)
 	}
-	total := len(modelKeys) + len(trainKeys) + len(dataKeys) + len(runKeys) + len(expectKeys)
+	total := len(modelKeys) + len(trainKeys) + len(dataKeys) + len(runKeys) + len(faultKeys) + len(expectKeys)
 	require.Len(t, specs, total, "a key stands twice in the tables")
 	require.Len(t, Keys(), total)
 }

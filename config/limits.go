@@ -62,4 +62,9 @@ const (
 	MaxPieceBytes = 1<<20 - 4096
 	// MaxTimeoutS is a day: waiting longer is waiting for ever.
 	MaxTimeoutS = 86400
+	// MaxRestarts bounds what is expected or allowed of restarts.
+	MaxRestarts = 1_000_000
+	// MaxFaults bounds the failures of a scenario, MaxPassages how often a point is passed before one.
+	MaxFaults   = 1000
+	MaxPassages = 1_000_000_000
 )

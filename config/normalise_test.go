@@ -145,6 +145,10 @@ transport:
   colocated: nats
   piece_bytes: 262144
 recovery:
+  snapshot_every: 0
+  rank_restarts: 5
+  job_restarts: 20
+  restart_window_s: 60
   collective_timeout_s: 5
 logger:
   log_interval: 1

@@ -17,18 +17,18 @@ type refusal struct {
 
 // refusals is everything that Megatron's values have, or that is planned, and comes with a later version.
 var refusals = []refusal{
-	{key: "faults", now: "runs without injected faults"},
+	{key: "faults.*.action", values: is("kill", "hang", "slow", "exit", "enospc", "eio")},
+	{key: "faults.*.at.hook", values: is("mid-optimizer", "mid-snapshot")},
+	{key: "faults.*.at.step", now: faultsNow},
+	{key: "faults.*.at.microbatch", now: faultsNow},
+	{key: "faults.*.during", now: faultsNow},
+	{key: "faults.*.link", now: faultsNow},
+	{key: "faults.*.server", now: faultsNow},
 	{key: "mutate", values: is(laterMutations()...)},
-	{key: "expect.*.same_as", values: is("without_faults"), now: sameAsNow},
-	{key: "expect.*.restarts", now: oneComparison},
 	{key: "dataset.rows.*.embeddings", now: "dataset.embeddings: precomputed, for all rows"},
 
-	{key: "recovery.snapshot_every", now: recoveryNow},
 	{key: "recovery.snapshot_bytes", now: recoveryNow},
 	{key: "recovery.log_bytes", now: recoveryNow},
-	{key: "recovery.rank_restarts", now: recoveryNow},
-	{key: "recovery.job_restarts", now: recoveryNow},
-	{key: "recovery.restart_window_s", now: recoveryNow},
 	{key: "recovery.heartbeat_ms", now: recoveryNow},
 	{key: "recovery.recording", now: recoveryNow},
 
@@ -44,9 +44,8 @@ var refusals = []refusal{
 }
 
 const (
-	oneComparison = "quantity with equals, close, below, above, between or finite; or same_as, detected or refused"
-	sameAsNow     = "single_rank, or the file of a run's report"
-	recoveryNow   = "recovery.collective_timeout_s"
+	faultsNow   = "at with rank, hook and count, and action: panic"
+	recoveryNow = "snapshot_every, rank_restarts, job_restarts, restart_window_s and collective_timeout_s"
 )
 
 // moreThan refuses whole numbers above n.

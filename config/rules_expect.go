@@ -21,7 +21,7 @@ func (e *Expect) comparisons() []string {
 	}{
 		{"equals", e.Equals != nil}, {"close", e.Close != nil}, {"below", e.Below != nil}, {"above", e.Above != nil},
 		{"between", e.Between != nil}, {"finite", e.Finite}, {"refused", e.Refused != ""},
-		{"same_as", e.SameAs != ""}, {"detected", e.Detected},
+		{"same_as", e.SameAs != ""}, {"detected", e.Detected}, {"restarts", e.Restarts != nil},
 	} {
 		if c.set {
 			have = append(have, c.name)
@@ -42,7 +42,7 @@ func (c *checker) expectation(e *Expect, at string) {
 		c.fail(at+".first", "names what detected: true is to find first; add detected: true, or remove first")
 		return
 	case len(have) == 0:
-		c.fail(at, "compares nothing; expected exactly one of equals, close, below, above, between, finite: true, same_as, detected: true or refused")
+		c.fail(at, "compares nothing; expected exactly one of equals, close, below, above, between, finite: true, same_as, restarts, detected: true or refused")
 		return
 	case len(have) > 1:
 		c.fail(at, "has "+strings.Join(have, " and ")+" at once; expected exactly one comparison, so write one expectation for each")
@@ -70,6 +70,9 @@ func (c *checker) expectation(e *Expect, at string) {
 func (c *checker) quantity(e *Expect, at, comparison string) {
 	switch {
 	case comparison == "same_as", comparison == "detected":
+	case comparison == "restarts" && e.looks():
+		c.fail(at, "restarts looks at no quantity, step, microbatch or row; remove them")
+	case comparison == "restarts":
 	case comparison != "refused" && comparison != "finite" && e.Quantity == "":
 		c.fail(at, comparison+" needs a quantity; phalanx run --list-quantities FILE prints them")
 	case comparison == "refused" && e.looks():
@@ -87,6 +90,8 @@ func (c *checker) whole(e *Expect, at, comparison string) {
 	switch {
 	case comparison == "same_as" && e.looks():
 		c.fail(at, "same_as compares every quantity of the run; remove quantity, step, microbatch and row")
+	case e.SameAs == "without_faults" && len(c.s.Faults) == 0:
+		c.fail(at+".same_as", "the scenario has no faults; name some, or remove without_faults", "faults")
 	case comparison == "detected" && e.looks():
 		c.fail(at, "detected compares every quantity of the run; remove quantity, step, microbatch and row, and say in first what differs first")
 	case comparison == "detected" && len(c.s.Mutate) == 0:
@@ -95,7 +100,7 @@ func (c *checker) whole(e *Expect, at, comparison string) {
 		c.fail(at+".first", "goes with detected: true, not with "+comparison+"; remove it, or use detected")
 	}
 	if best, _ := nearest(e.SameAs, []string{"single_rank", "without_faults"}); best != "" && best != e.SameAs && !strings.ContainsAny(e.SameAs, "./") {
-		c.fail(at+".same_as", fmt.Sprintf("found %s, expected %s; did you mean %s?", show(e.SameAs), sameAsNow, best))
+		c.fail(at+".same_as", fmt.Sprintf("found %s, expected %s; did you mean %s?", show(e.SameAs), "single_rank, without_faults, or the file of a run's report", best))
 	}
 }
 

@@ -24,6 +24,7 @@ type Scenario struct {
 	Variants   []Variant  `yaml:"variants"`
 	Mutate     []string   `yaml:"mutate"`
 	Probe      Probe      `yaml:"probe"`
+	Faults     []Injected `yaml:"faults"`
 	Expect     []Expect   `yaml:"expect"`
 
 	// Dir is the folder of the file: relative paths of the scenario start there. Not a key.
@@ -277,8 +278,12 @@ type Transport struct {
 	TLSKey  string `yaml:"tls_key"`  // and its key
 }
 
-// Recovery so far has one key; the others come with recovery itself.
+// Recovery says how ranks are started again.
 type Recovery struct {
+	SnapshotEvery  int     `yaml:"snapshot_every"` // steps; 0: a rank that fails ends the run
+	RankRestarts   int     `yaml:"rank_restarts"`
+	JobRestarts    int     `yaml:"job_restarts"`
+	RestartWindowS float64 `yaml:"restart_window_s"`
 	// CollectiveTimeoutS: after this long with every rank waiting and none moving, the run ends with the blocked-on list.
 	CollectiveTimeoutS float64 `yaml:"collective_timeout_s"`
 }
@@ -340,10 +345,24 @@ type Expect struct {
 	Between    []float64 `yaml:"between"`
 	Finite     bool      `yaml:"finite"`
 	Refused    string    `yaml:"refused"`
-	SameAs     string    `yaml:"same_as"`  // single_rank | the file of a run's report; every quantity within tolerance
+	SameAs     string    `yaml:"same_as"`  // single_rank | without_faults | the file of a run's report; every quantity within tolerance
+	Restarts   *int      `yaml:"restarts"` // of ranks, in the whole run
 	Detected   bool      `yaml:"detected"` // the comparison with the oracle fails
 	First      string    `yaml:"first"`    // with detected: the first quantity that differs
 	Line       int       `yaml:"-"`
+}
+
+// Injected is a failure on purpose.
+type Injected struct {
+	At     Passage `yaml:"at"`
+	Action string  `yaml:"action"` // panic
+}
+
+// Passage is the Count-th time that a rank, in all of its lives, comes by a point.
+type Passage struct {
+	Rank  int    `yaml:"rank"`
+	Hook  string `yaml:"hook"`
+	Count int    `yaml:"count"`
 }
 
 // Values is a number or a (nested, flattened row-major) list of numbers.

@@ -133,3 +133,18 @@ func (e EvalReport) String() string {
 type Finished struct{ Rank int }
 
 func (e Finished) String() string { return fmt.Sprintf("finished rank=%d", e.Rank) }
+
+// Restarted says that a rank was started again after a failure and is where it was when it failed.
+type Restarted struct {
+	Rank        int
+	Incarnation uint32  // of its present life
+	Cause, At   string  // of the last failure
+	Replayed    int     // messages that it was given again
+	Dropped     int     // messages that came to it again and were dropped
+	Ms          float64 // from the failure
+}
+
+func (e Restarted) String() string {
+	return fmt.Sprintf("restart rank=%d incarnation=%d cause=%s at=%s replayed=%d dropped=%d in %.0f ms", e.Rank, e.Incarnation, e.Cause, e.At,
+		e.Replayed, e.Dropped, e.Ms)
+}

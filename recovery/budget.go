@@ -57,9 +57,9 @@ func (b *Budget) Died(rank int, host string, now int64, site string) Verdict {
 	case here >= b.PoisonMax:
 		return Verdict{Poison: true, Why: fmt.Sprintf("rank %d has died %d times at %s: it would die there again", rank, here, site)}
 	case mine > b.RankMax:
-		return Verdict{Why: fmt.Sprintf("rank %d has died %d times within %d, recovery.rank_restarts allows %d", rank, mine, b.Window, b.RankMax)}
+		return Verdict{Why: fmt.Sprintf("rank %d has died %d times within recovery.restart_window_s, recovery.rank_restarts allows %d", rank, mine, b.RankMax)}
 	case job > b.JobMax:
-		return Verdict{Why: fmt.Sprintf("ranks have died %d times within %d, recovery.job_restarts allows %d", job, b.Window, b.JobMax)}
+		return Verdict{Why: fmt.Sprintf("ranks have died %d times within recovery.restart_window_s, recovery.job_restarts allows %d", job, b.JobMax)}
 	}
 	return Verdict{Restart: true, Wait: b.Backoff[min(mine, len(b.Backoff))-1]}
 }

@@ -3,6 +3,7 @@ package recovery
 import (
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // Kind is what a control message says.
@@ -45,7 +46,7 @@ func (c Control) String() string {
 
 func (r *Rank) control(k Kind, to int) Control {
 	return Control{Kind: k, Src: r.o.Rank, Dst: to, Incarnation: r.o.Incarnation, Generation: r.gen, Ended: r.done,
-		Steps: r.peers[r.o.Rank].durable}
+		Steps: slices.Clone(r.peers[r.o.Rank].durable)} // commit goes on writing there
 }
 
 // needs tells a peer what this rank has of it, which also asks for the rest.

@@ -59,7 +59,7 @@ func TestBudget(t *testing.T) {
 	require.Equal(t, Verdict{Restart: true}, b.Died(1, "a", 0, "step 1"))
 	require.Equal(t, Verdict{Restart: true, Wait: 7}, b.Died(1, "a", 10, "step 2"))
 	require.Equal(t, Verdict{Restart: true, Wait: 20}, b.Died(1, "a", 20, "step 2"))
-	require.Contains(t, b.Died(1, "a", 30, "step 3").Why, "rank 1 has died 4 times within 100, recovery.rank_restarts allows 3")
+	require.Contains(t, b.Died(1, "a", 30, "step 3").Why, "rank 1 has died 4 times within recovery.restart_window_s, recovery.rank_restarts allows 3")
 	require.Equal(t, Verdict{Restart: true, Wait: 20}, b.Died(1, "a", 115, ""), "two of five are long ago")
 	require.True(t, b.Died(1, "a", 500, "step 2").Poison, "three times at step 2")
 

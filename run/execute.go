@@ -48,6 +48,7 @@ type job struct {
 	grads   map[int]*gathering // by 0-based step
 	weights map[int]*gathering // by steps done
 	probes  map[int]*gathering // by 0-based step
+	lives   lives
 	saver   saver
 	figures figures
 }
@@ -156,6 +157,8 @@ func (j *job) actorJob(network transport.Network) actors.Job {
 		Logger:       j.o.Logger,
 		Listen:       j.listen,
 		Compute:      &j.figures.compute,
+		Recovery:     j.recovery(),
+		Hook:         j.faults(),
 		Programs: func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error) {
 			return model.Programs(j.env(rank, emit))
 		},
@@ -215,6 +218,9 @@ func (j *job) listen(e messages.Event) {
 	case messages.SaveReport:
 		j.saver.commit(e)
 	default:
+		if e, ok := e.(messages.Restarted); ok {
+			j.lives.recoveryMs = append(j.lives.recoveryMs, e.Ms)
+		}
 		if j.o.Listen.Event != nil {
 			j.o.Listen.Event(e)
 		}
@@ -236,6 +242,12 @@ func (j *job) finish(ctx context.Context, report *Report, result *actors.Result)
 	if j.needsOracle() {
 		var err error
 		if q.oracle, err = j.compareOracle(ctx, report); err != nil {
+			return err
+		}
+	}
+	if j.expectsWithoutFaults() {
+		var err error
+		if q.quiet, err = j.withoutFaults(ctx); err != nil {
 			return err
 		}
 	}

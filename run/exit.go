@@ -20,6 +20,8 @@ const (
 	ExitFailed      = 1   // the run failed
 	ExitBadInput    = 2   // a file, a key or a layout that cannot be taken
 	ExitNotHeld     = 3   // an expectation does not hold
+	ExitRestarts    = 4   // restarts used up
+	ExitPoison      = 5   // a rank dies at one point again and again
 	ExitInterrupted = 130 // Ctrl-C
 )
 
@@ -33,11 +35,16 @@ func ExitCode(err error) int {
 	var weight *model.WeightError
 	var cannot *model.RefusedError
 	var key *KeyError
+	var restart *actors.RestartError
 	switch {
 	case err == nil:
 		return ExitHeld
 	case errors.Is(err, actors.ErrInterrupted), errors.Is(err, context.Canceled):
 		return ExitInterrupted
+	case errors.As(err, &restart) && restart.Poison:
+		return ExitPoison
+	case errors.As(err, &restart):
+		return ExitRestarts
 	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key):
 		return ExitBadInput
 	}

@@ -18,6 +18,7 @@ type quantities struct {
 	result *actors.Result
 	final  []oracle.Whole
 	oracle *verdict // nil: no expectation asked for it
+	quiet  *Report  // of the run without faults; nil: no expectation asked for it
 }
 
 // check holds one expectation against the run.
@@ -30,6 +31,12 @@ func (q quantities) check(e config.Expect) ExpectResult {
 	switch {
 	case e.Detected || e.SameAs == singleRank:
 		out.OK, out.Got = q.checkOracle(e)
+		return out
+	case e.SameAs == withoutFaults:
+		out.OK, out.Got = q.checkQuiet()
+		return out
+	case e.Restarts != nil:
+		out.OK, out.Got = q.report.Restarts == *e.Restarts, strconv.Itoa(q.report.Restarts)
 		return out
 	case e.SameAs != "":
 		out.OK, out.Got = q.checkFile(e)
@@ -164,6 +171,8 @@ func expectText(e config.Expect) string {
 		return "detected"
 	case e.SameAs != "":
 		return "same as " + e.SameAs
+	case e.Restarts != nil:
+		return fmt.Sprintf("restarts %d", *e.Restarts)
 	case e.Quantity == "":
 		return "finite"
 	}

@@ -12,7 +12,7 @@ import (
 // report is what a run has come to, as far as it got.
 func (j *job) report(result *actors.Result, transport string) *Report {
 	r := &Report{Name: j.s.Name, Verdict: "fail", Steps: j.figures.steps, Validation: j.figures.evals, Transport: transport,
-		TokensPerS: j.figures.tokensPerS(), PeakRSSBytes: peakRSS(), Messages: map[string]Count{}, Expect: []ExpectResult{}, RecoveryMs: []float64{}}
+		TokensPerS: j.figures.tokensPerS(), PeakRSSBytes: peakRSS(), Messages: map[string]Count{}, Expect: []ExpectResult{}, RecoveryMs: append([]float64{}, j.lives.recoveryMs...)}
 	if result == nil {
 		return r
 	}
@@ -22,7 +22,7 @@ func (j *job) report(result *actors.Result, transport string) *Report {
 		k.Bytes += int64(c.Bytes)
 		r.Messages[c.Tag.String()] = k
 	}
-	r.DuplicatesDropped = int(result.Duplicates)
+	r.DuplicatesDropped, r.Restarts, r.Replayed = int(result.Duplicates), result.Restarts, int(result.Replayed)
 	return r
 }
 

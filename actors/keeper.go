@@ -1,0 +1,290 @@
+package actors
+
+import (
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"phalanx/collective"
+	"phalanx/mesh"
+	"phalanx/recovery"
+	"phalanx/transport"
+)
+
+// keeper is the Keeper actor of a rank in a run with recovery: it stays when the rank dies. It stands between the rank's
+// groups and its link with the machine of package recovery, and keeps the snapshots.
+type keeper struct {
+	run  *run
+	rank int
+	open bool // the barrier
+	done bool // its programs: it only serves others
+
+	inc     uint32
+	machine *recovery.Rank // of the present life; nil: the rank is dead
+	pid     *actor.PID     // the Rank actor of the present life, or of the last one
+	groups  []*actor.PID   // of that life, by axis
+	gone    bool           // that life has ended altogether
+	granted bool           // the supervisor lets the next one begin
+
+	saved     map[uint32]snapshot
+	due       map[uint32]snapshot // local or states of groups are missing
+	committed uint32
+
+	toll toll
+}
+
+// Receive implements actor.Actor.
+func (k *keeper) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *actor.Started:
+		k.begin(ctx)
+	case ready:
+		if !k.open {
+			ctx.Send(ctx.Parent(), m)
+			return
+		}
+		k.start(ctx)
+	case start:
+		k.open = true
+		k.start(ctx)
+	case *actor.Terminated:
+		if m.Who.Equal(k.pid) && k.machine == nil {
+			k.gone = true
+			k.again(ctx)
+		}
+	case reborn:
+		k.granted = true
+		k.again(ctx)
+	case died:
+		k.died(ctx, m)
+	case done:
+		k.done = true
+		k.recovered(ctx) // what it has not sent again there was not to send
+		ctx.Send(ctx.Parent(), m)
+	case received:
+		k.receive(ctx, m.m)
+	default:
+		if k.machine != nil {
+			k.living(ctx)
+		}
+	}
+}
+
+// living is what a dead rank does not hear.
+func (k *keeper) living(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case ask:
+		ctx.Send(k.pid, m)
+	case control:
+		fx, err := k.machine.Control(m.c)
+		k.settle(ctx, fx, err)
+	case outgoing:
+		if m.life == k.inc {
+			k.send(ctx, m.m)
+		}
+	case consumed:
+		for _, e := range m.edges {
+			if m.life == k.inc && k.machine != nil {
+				k.do(ctx, k.machine.Read(e))
+			}
+		}
+	case localState:
+		if m.life == k.inc {
+			s := k.dueAt(m.step)
+			s.local = m.local
+			k.keep(ctx, m.step, s)
+		}
+	case groupState:
+		if m.life == k.inc {
+			s := k.dueAt(m.step)
+			s.groups[m.axis] = m.state
+			k.keep(ctx, m.step, s)
+		}
+	}
+}
+
+// begin is a new life, from the snapshot of the committed step or from the beginning.
+func (k *keeper) begin(ctx actor.Context) {
+	s, ok := k.saved[k.committed]
+	if !ok && k.committed > 0 {
+		k.run.failRank(k.failure(fmt.Errorf("found no snapshot of step %d, which is committed", k.committed)))
+		return
+	}
+	k.inc++
+	k.gone, k.granted, k.due = false, false, map[uint32]snapshot{}
+	durable := append(slices.Sorted(maps.Keys(k.saved)), 0) // step 0 is the beginning, which needs no snapshot
+	k.machine = recovery.New(recovery.Options{Rank: k.rank, World: k.run.job.Sizes.World(), Incarnation: k.inc}, s.at, k.committed, durable)
+	k.toll.newLife()
+
+	name := fmt.Sprintf("life.%d", k.inc)
+	l := life{n: k.inc, keeper: ctx.Self(), path: k.run.rankPath(k.rank) + "/" + name, from: s}
+	k.groups = k.run.groupsOf(l.path)
+	w := who{path: l.path, rank: k.rank, part: "shell " + name, life: l}
+	pid, err := ctx.SpawnNamed(k.run.props(w, func() actor.Actor { return &rank{run: k.run, rank: k.rank, life: l} }), name)
+	if err != nil {
+		panic(fmt.Errorf("spawning %s: %w", l.path, err))
+	}
+	k.pid = pid
+}
+
+// start ends recovery: the programs begin, and messages reach the groups. Of a first life there is nothing to tell.
+func (k *keeper) start(ctx actor.Context) {
+	if k.machine == nil {
+		return
+	}
+	ctx.Send(k.pid, start{})
+	fx := k.machine.Start()
+	if k.inc == 1 {
+		fx.Control = nil
+	}
+	k.do(ctx, fx)
+}
+
+// again begins the next life, once the last one has ended and the supervisor has agreed.
+func (k *keeper) again(ctx actor.Context) {
+	if k.machine == nil && k.gone && k.granted && !k.run.isOver() {
+		k.begin(ctx)
+	}
+}
+
+// died ends a life at its failure.
+func (k *keeper) died(ctx actor.Context, m died) {
+	if m.life != k.inc || k.machine == nil {
+		return
+	}
+	k.toll.death(time.Now(), m)
+	k.end(ctx)
+	ctx.Send(ctx.Parent(), m)
+}
+
+func (k *keeper) end(ctx actor.Context) {
+	k.machine, k.gone, k.granted = nil, false, false
+	ctx.Stop(k.pid)
+}
+
+// receive takes a message of the link. The link has its credit at once: what waits here is bounded by the steps that ranks
+// are apart, and a message that is asked for must not wait behind it. What comes to a dead rank is sent again when its next
+// life asks.
+func (k *keeper) receive(ctx actor.Context, m transport.Message) {
+	payload := m.Payload
+	if !k.run.given {
+		payload = slices.Clone(payload)
+	}
+	k.run.links[k.rank].Consumed(m)
+	if k.machine == nil {
+		return
+	}
+	before := k.machine.Stats().Dropped
+	fx, err := k.machine.Receive(recovery.Message{Header: m.Header, Payload: payload})
+	n := k.machine.Stats().Dropped - before
+	k.toll.dropped += int(n)
+	k.run.dropped.Add(n)
+	k.settle(ctx, fx, err)
+}
+
+// send gives a message of a group to the machine.
+func (k *keeper) send(ctx actor.Context, m transport.Message) {
+	fx := k.machine.Send(recovery.Message{Header: m.Header, Payload: m.Payload})
+	e := recovery.Edge{Peer: m.Header.Dst, Chan: m.Header.Chan}
+	k.do(ctx, fx)
+	if k.machine != nil && k.toll.sent(e, k.machine.Sent(e)) {
+		k.recovered(ctx)
+	}
+}
+
+// dueAt is the snapshot of a step that is being gathered.
+func (k *keeper) dueAt(step uint32) snapshot {
+	s, ok := k.due[step]
+	if !ok {
+		s.groups = map[mesh.Axis]collective.GroupState{}
+		k.due[step] = s
+	}
+	return s
+}
+
+// keep keeps a snapshot when all of it is there.
+func (k *keeper) keep(ctx actor.Context, step uint32, s snapshot) {
+	k.due[step] = s
+	if s.local == nil || len(s.groups) < len(k.run.split()) {
+		return
+	}
+	delete(k.due, step)
+	s.at = k.machine.Boundary(step)
+	k.saved[step] = s
+	if k.passes(ctx, AfterSnapshot) {
+		k.do(ctx, k.machine.Saved(step))
+	}
+}
+
+// settle carries out what the machine wants, or ends the run.
+func (k *keeper) settle(ctx actor.Context, fx recovery.Effects, err error) {
+	if err != nil {
+		k.run.failRank(k.failure(err))
+		return
+	}
+	k.do(ctx, fx)
+}
+
+// do carries out what the machine wants.
+func (k *keeper) do(ctx actor.Context, fx recovery.Effects) {
+	for _, m := range fx.Deliver {
+		if g := k.groupOf(m); g != nil {
+			k.run.replayed.Add(k.toll.delivered(m))
+			ctx.Send(g, received{transport.Message{Header: m.Header, Payload: m.Payload}})
+		}
+	}
+	for _, m := range fx.Publish {
+		m.Header.Incarnation = 0 // the link's, which outlives the rank
+		if err := k.run.links[k.rank].Send(transport.Message{Header: m.Header, Payload: m.Payload}); err != nil {
+			e := k.failure(err)
+			e.Part = "link"
+			k.run.failRank(e)
+			return
+		}
+	}
+	for _, c := range fx.Control {
+		ctx.Send(k.run.system.NewLocalPID(k.run.rankPath(c.Dst)), control{c})
+	}
+	if fx.Committed && k.passes(ctx, BeforeCommit) {
+		k.committed = k.machine.Generation()
+		maps.DeleteFunc(k.saved, func(step uint32, _ snapshot) bool { return step < k.committed })
+	}
+	if fx.Jump && k.machine != nil {
+		k.committed = max(k.committed, fx.JumpTo)
+		k.end(ctx)
+		k.granted = true // it is no death
+	}
+}
+
+// groupOf is the group that a message is for; none ends the run.
+func (k *keeper) groupOf(m recovery.Message) *actor.PID {
+	axis := int(m.Header.Chan >> 8)
+	if axis < len(k.groups) && k.groups[axis] != nil {
+		return k.groups[axis]
+	}
+	k.run.misaddressed(k.rank, m.Header)
+	return nil
+}
+
+// passes is a point at which the rank may be made to fail; false if it has died.
+func (k *keeper) passes(ctx actor.Context, point string) (alive bool) {
+	if k.done {
+		return true
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			stack := debug.Stack()
+			k.died(ctx, died{life: k.inc, err: &RankError{Place: k.run.place(k.rank), Part: "keeper at " + point, Cause: panicked(v, stack), Stack: stack}})
+		}
+	}()
+	k.run.hook(k.rank, point)
+	return true
+}
+
+func (k *keeper) failure(cause error) *RankError {
+	return &RankError{Place: k.run.place(k.rank), Part: "recovery", Cause: cause}
+}

@@ -1,0 +1,119 @@
+package actors
+
+import (
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"phalanx/collective"
+	"phalanx/mesh"
+	"phalanx/messages"
+	"phalanx/nn"
+	"phalanx/recovery"
+)
+
+// Recovery is what a run needs to start a rank again alone. With it a panic in a rank is no end of the run: the rank goes
+// on from its last snapshot that counts, and its peers send again what it lacks.
+type Recovery struct {
+	// Every is the number of steps between the snapshots of a rank. They stay in memory.
+	Every int
+	// Budget says how often ranks may be started again. Its times are nanoseconds. The run owns it.
+	Budget *recovery.Budget
+	// Programs makes the programs of one life of a rank, in place of Job.Programs.
+	Programs func(rank int, l Life, emit func(messages.Event)) ([]func(nn.Comm), error)
+}
+
+// Life is what the programs of a rank need to know of where they begin.
+type Life struct {
+	Incarnation uint32 // 1 for the first
+	// Local is what the function given to Boundary returned, in an earlier life; nil: the beginning of the run.
+	Local []byte
+	// Boundary is told before every step, and after the last one, how many steps are done. local is the rank's whole state.
+	Boundary func(step int, local func() []byte)
+}
+
+// Points at which Job.Hook is called. Those of snapshots are passed with Recovery only.
+const (
+	BeforeSend     = "before-send"     // a group has a message for the link
+	AfterSend      = "after-send"      // and has given it away
+	BeforeApply    = "before-apply"    // a group has got a message
+	BeforeSnapshot = "before-snapshot" // the stage program is at a step whose beginning is kept
+	AfterSnapshot  = "after-snapshot"  // it is kept, and nobody else knows
+	BeforeCommit   = "before-commit"   // every rank can go back to a later step
+	AfterRestart   = "after-restart"   // a rank that was started again makes its programs
+)
+
+// life is a rank between two deaths, for what belongs to it. Without recovery there is one life and no keeper.
+type life struct {
+	n      uint32
+	keeper *actor.PID // nil: no recovery
+	path   string     // of the Rank actor
+	from   snapshot   // where it begins
+}
+
+// snapshot is a rank at the beginning of a step.
+type snapshot struct {
+	local  []byte
+	groups map[mesh.Axis]collective.GroupState
+	at     recovery.State
+}
+
+// hook passes a point at which a rank may be made to fail.
+func (r *run) hook(rank int, point string) {
+	if r.job.Hook != nil {
+		r.job.Hook(rank, point)
+	}
+}
+
+// lost reports the failure of a rank: a panic to its keeper, if it has one, anything else to the supervisor by way of the
+// stage, behind the rank's reports.
+func (r *run) lost(l life, err *RankError) {
+	if l.keeper != nil && ofPanic(err) {
+		r.system.Root.Send(l.keeper, died{life: l.n, err: err})
+		return
+	}
+	r.failRank(err)
+}
+
+// ofPanic says whether a rank failed by a panic, so that it may be started again.
+func ofPanic(err *RankError) bool {
+	switch err.Cause.(type) {
+	case *PanicError, *ShellError:
+		return true
+	}
+	return false
+}
+
+// shellDeath is the failure of an actor of a life, on its way to the decider.
+type shellDeath struct {
+	*RankError
+	life life
+}
+
+// site is where a rank died, the same whenever it dies there again.
+func (m died) site() string {
+	if e, ok := m.err.Cause.(*ShellError); ok {
+		return fmt.Sprintf("%s on %s", m.err.Part, e.Message)
+	}
+	return fmt.Sprintf("%s, %s", m.err.Part, collective.Reached(m.err.Site))
+}
+
+// boundary is Life.Boundary of this life: state goes to the keeper, and every group is asked for its own. A group gets the
+// question behind all operations of the steps before and ahead of those of the next step.
+func (k *rank) boundary() func(step int, local func() []byte) {
+	began := false
+	return func(step int, local func() []byte) {
+		if !began { // where this life begins is kept already
+			began = true
+			return
+		}
+		if step%k.run.job.Recovery.Every != 0 {
+			return
+		}
+		k.run.hook(k.rank, BeforeSnapshot)
+		k.run.system.Root.Send(k.life.keeper, localState{k.life.n, uint32(step), local()})
+		for _, g := range k.groups {
+			k.run.system.Root.Send(g, askState{uint32(step)})
+		}
+	}
+}

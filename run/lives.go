@@ -1,0 +1,209 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"phalanx/actors"
+	"phalanx/config"
+	"phalanx/messages"
+	"phalanx/model"
+	"phalanx/nn"
+	"phalanx/recovery"
+)
+
+// lives is what a run remembers of its ranks over their deaths: a rank that goes through a step again shows and writes
+// nothing twice.
+type lives struct {
+	mu         sync.Mutex
+	written    map[rankStep]written
+	shown      map[int]*shown // by rank
+	recoveryMs []float64
+}
+
+type rankStep struct{ rank, step int }
+
+type written struct {
+	part []byte
+	err  error
+}
+
+// recovery is what the actors need to start ranks again; nil: a rank that panics ends the run.
+func (j *job) recovery() *actors.Recovery {
+	r := &j.s.Recovery
+	if r.SnapshotEvery == 0 {
+		return nil
+	}
+	j.lives.written, j.lives.shown = map[rankStep]written{}, map[int]*shown{}
+	b := recovery.NewBudget()
+	b.RankMax, b.JobMax, b.Window = r.RankRestarts, r.JobRestarts, int64(r.RestartWindowS*float64(time.Second))
+	return &actors.Recovery{Every: r.SnapshotEvery, Budget: b, Programs: func(rank int, l actors.Life, emit func(messages.Event)) ([]func(nn.Comm), error) {
+		env := j.env(rank, emit)
+		env.Local, env.Boundary = l.Local, l.Boundary
+		if env.Save != nil {
+			env.Save = func(s model.Snapshot) ([]byte, error) { return j.writeOnce(rank, s) }
+		}
+		if env.Observer != nil {
+			env.Observer = j.lives.observer(rank, env.Observer)
+		}
+		return model.Programs(env)
+	}}
+}
+
+// writeOnce writes a rank's part of a checkpoint, unless an earlier life has: its checkpoint may have been made since.
+func (j *job) writeOnce(rank int, s model.Snapshot) ([]byte, error) {
+	at := rankStep{rank, s.Position.Iteration}
+	j.lives.mu.Lock()
+	w, ok := j.lives.written[at]
+	j.lives.mu.Unlock()
+	if !ok {
+		w.part, w.err = j.saver.rank(rank, s)
+		j.lives.mu.Lock()
+		j.lives.written[at] = w
+		j.lives.mu.Unlock()
+	}
+	return w.part, w.err
+}
+
+// shown counts what a rank has shown of every quantity, in the life that has shown most.
+type shown struct {
+	mu   sync.Mutex
+	most map[observation]int
+}
+
+type observation struct {
+	name             string
+	step, microbatch int
+}
+
+// observer is that of a new life of a rank.
+func (l *lives) observer(rank int, inner nn.Observer) nn.Observer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown[rank] == nil {
+		l.shown[rank] = &shown{most: map[observation]int{}}
+	}
+	return &observer{Observer: inner, of: l.shown[rank], mine: map[observation]int{}}
+}
+
+// observer is the observer of one life: it passes on what no earlier life has shown.
+type observer struct {
+	nn.Observer
+	of   *shown
+	mine map[observation]int // under of.mu
+}
+
+// Observe implements nn.Observer.
+func (o *observer) Observe(x nn.Observation) {
+	k := observation{x.Name, x.Site.Step, x.Site.Microbatch}
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	if o.mine[k]++; o.mine[k] <= o.of.most[k] {
+		return
+	}
+	o.of.most[k] = o.mine[k]
+	o.Observer.Observe(x)
+}
+
+// Forget drops what the rank has shown of a step, see oracle.
+func (o *observer) Forget(step int) {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	for _, counts := range []map[observation]int{o.mine, o.of.most} {
+		for k := range counts {
+			if k.step == step {
+				delete(counts, k)
+			}
+		}
+	}
+	if f, ok := o.Observer.(interface{ Forget(step int) }); ok {
+		f.Forget(step)
+	}
+}
+
+// FaultError is the panic that a scenario asked for.
+type FaultError struct{ At config.Passage }
+
+func (e *FaultError) Error() string {
+	return fmt.Sprintf("the scenario's fault at %s %d of rank %d", e.At.Hook, e.At.Count, e.At.Rank)
+}
+
+// faults makes ranks fail as the scenario says; nil: it says nothing.
+func (j *job) faults() func(rank int, point string) {
+	list := j.s.Faults
+	if len(list) == 0 {
+		return nil
+	}
+	passed := make([]atomic.Int64, len(list))
+	return func(rank int, point string) {
+		var hit *config.Injected
+		for i := range list {
+			if at := &list[i].At; at.Rank == rank && at.Hook == point && passed[i].Add(1) == int64(at.Count) {
+				hit = &list[i]
+			}
+		}
+		if hit != nil {
+			panic(&FaultError{hit.At})
+		}
+	}
+}
+
+const withoutFaults = "without_faults"
+
+func (j *job) expectsWithoutFaults() bool {
+	return slices.ContainsFunc(j.s.Expect, func(e config.Expect) bool { return e.SameAs == withoutFaults })
+}
+
+// withoutFaults runs the scenario without faults and recovery.
+func (j *job) withoutFaults(ctx context.Context) (*Report, error) {
+	s := j.s
+	s.Faults, s.Expect, s.Recovery.SnapshotEvery = nil, nil, 0
+	s.Checkpoint.Save, s.Checkpoint.SaveInterval = "", 0
+	var err error
+	if j.loadedFrom != "" { // what is the newest may have changed since
+		if s.Checkpoint.Load, err = filepath.Abs(j.loadedFrom); err != nil {
+			return nil, err
+		}
+		s.Checkpoint.CkptStep = 0
+	}
+	o, err := newJob(s, Options{Logger: j.o.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("the run without faults: %w", err)
+	}
+	report, err := o.run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the run without faults: %w", err)
+	}
+	if dead := o.dead(report); dead != "" {
+		report.Error = "not a test: " + dead
+	}
+	return report, nil
+}
+
+// checkQuiet holds same_as: without_faults: the bits of weights and figures.
+func (q quantities) checkQuiet() (bool, string) {
+	got, want := q.report, q.quiet
+	if want.Error != "" {
+		return false, want.Error
+	}
+	if len(got.Steps) != len(want.Steps) {
+		return false, fmt.Sprintf("%d steps, without faults %d", len(got.Steps), len(want.Steps))
+	}
+	for i := range want.Steps {
+		a, errA := json.Marshal(got.Steps[i])
+		b, errB := json.Marshal(want.Steps[i])
+		if errA != nil || errB != nil || string(a) != string(b) {
+			return false, fmt.Sprintf("step %d is %s, without faults %s", want.Steps[i].Step, a, b)
+		}
+	}
+	if got.WeightsSHA256 != want.WeightsSHA256 {
+		return false, fmt.Sprintf("weights_sha256 is %s, without faults %s", got.WeightsSHA256, want.WeightsSHA256)
+	}
+	return true, fmt.Sprintf("the same bits in %d steps, weights %.16s…", len(want.Steps), want.WeightsSHA256)
+}
