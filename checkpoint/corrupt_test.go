@@ -254,3 +254,27 @@ func FuzzDecodeManifest(f *testing.F) {
 func resealed(body []byte) []byte {
 	return fmt.Appendf(bytes.Clone(body), seal, crc32.Checksum(body, castagnoli))
 }
+
+// config.json stands beside the manifest for readers. One that was changed or is gone is refused: whoever exports a model
+// would take its word for what the weights mean. White space does not count.
+func TestConfigMustAgreeWithTheManifest(t *testing.T) {
+	dir, _ := twoRanks(t)
+	path := filepath.Join(dir, ConfigName)
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+	open := func() error {
+		s, err := OpenSharded(dir)
+		if err == nil {
+			return s.Close()
+		}
+		return err
+	}
+	require.NoError(t, os.WriteFile(path, append([]byte("\n "), good...), 0o644))
+	require.NoError(t, open())
+	for _, b := range [][]byte{nil, []byte("{}"), good[:len(good)/2], append(good[:len(good)-2:len(good)-2], []byte(`, "rotary_base": 5}`)...)} {
+		require.NoError(t, os.WriteFile(path, b, 0o644))
+		require.ErrorIs(t, open(), ErrCorrupt, "%q", b)
+	}
+	require.NoError(t, os.Remove(path))
+	require.ErrorIs(t, open(), ErrCorrupt)
+}

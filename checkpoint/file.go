@@ -71,7 +71,7 @@ func OpenWeights(path string) (*File, error) {
 	if _, err := os.Stat(filepath.Join(path, indexName)); err == nil {
 		found = "weights split over several files (" + indexName + "), which is not supported"
 	}
-	return nil, &FormatError{Path: path, Kind: ErrFormat, Found: found, Expected: "a file " + WeightsName}
+	return nil, &FormatError{Path: path, Kind: ErrFormat, Found: found, Expected: "a file " + WeightsName + ", or " + ManifestName + " of a checkpoint"}
 }
 
 // Parse reads a file of size bytes from r. name stands for it in errors.

@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -72,7 +74,28 @@ func OpenSharded(dir string) (*Sharded, error) {
 			return nil, err
 		}
 	}
-	return s, nil
+	return s, s.sameModel()
+}
+
+// sameModel checks that config.json, which is for readers, says what the manifest says under its checksum.
+func (s *Sharded) sameModel() error {
+	path := filepath.Join(s.dir, ConfigName)
+	b, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &FormatError{Path: path, Kind: ErrCorrupt, Found: "no file", Expected: "the model as " + ManifestName + " has it"}
+	case err != nil:
+		return openError(path, err)
+	case !sameJSON(b, s.Manifest.Model):
+		return &FormatError{Path: path, Kind: ErrCorrupt, Found: "other keys", Expected: "the model as " + ManifestName + " has it, unchanged"}
+	}
+	return nil
+}
+
+// sameJSON compares two JSON texts but for their white space.
+func sameJSON(a, b []byte) bool {
+	var x, y bytes.Buffer
+	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }
 
 // present checks that a file is there, whole, and names a tensor that is lost with it.

@@ -140,6 +140,9 @@ func FirstDifference(got, want *Recorder, step int, tol float64) (*Difference, i
 	return nil, compared
 }
 
+// Scale is what a tolerance of one number is relative to: the number, 1 below 1e-12.
+func Scale(want float64) float64 { return scaleOf([]float64{want}) }
+
 // scaleOf is what a tolerance is relative to: the largest element, 1 below 1e-12.
 func scaleOf(x []float64) float64 {
 	scale := 0.0

@@ -130,3 +130,8 @@ func TestReachOfAClippedGroup(t *testing.T) {
 	require.InDelta(t, (1+0.6/1.6)*0.6e-3/1.6, r.Of("a")[0], 1e-9)
 	require.InDelta(t, (1+0.5/1.5)*0.5e-3/1.5, r.Of("c")[0], 1e-9)
 }
+
+// A number that is nothing but rounding noise has a tolerance of its own, not a share of itself.
+func TestScaleOfNoise(t *testing.T) {
+	require.Equal(t, []float64{1, 1, 3, 3}, []float64{Scale(0), Scale(5e-19), Scale(3), Scale(-3)})
+}

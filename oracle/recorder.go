@@ -4,6 +4,7 @@ package oracle
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 
@@ -32,16 +33,22 @@ type Recorder struct {
 	wants func(name string, step int) bool
 
 	mu    sync.Mutex
-	parts map[Key]map[place][]nn.Observation // chunks of rows in order
+	parts map[Key]map[place][]shown // chunks of rows in order
 }
 
 // NewRecorder records what wants says, of a job with local microbatches per data-parallel rank.
 func NewRecorder(sizes mesh.Sizes, local int, wants func(name string, step int) bool) *Recorder {
-	return &Recorder{sizes: sizes, local: local, wants: wants, parts: map[Key]map[place][]nn.Observation{}}
+	return &Recorder{sizes: sizes, local: local, wants: wants, parts: map[Key]map[place][]shown{}}
 }
 
 // place is a rank's place among those that share a microbatch.
 type place struct{ cp, tp int }
+
+// shown is an observation and the pipeline stage that made it.
+type shown struct {
+	nn.Observation
+	stage int
+}
 
 // For is the observer of one rank.
 func (r *Recorder) For(rank int) nn.Observer { return &rankObserver{r, r.sizes.Coord(rank)} }
@@ -60,10 +67,10 @@ func (o *rankObserver) Observe(x nn.Observation) {
 	o.r.mu.Lock()
 	defer o.r.mu.Unlock()
 	if o.r.parts[k] == nil {
-		o.r.parts[k] = map[place][]nn.Observation{}
+		o.r.parts[k] = map[place][]shown{}
 	}
 	at := place{o.coord.CP, o.coord.TP}
-	o.r.parts[k][at] = append(o.r.parts[k][at], x)
+	o.r.parts[k][at] = append(o.r.parts[k][at], shown{x, o.coord.PP})
 }
 
 // Forget drops what this rank showed of a step: it runs again.
@@ -75,7 +82,11 @@ func (o *rankObserver) Forget(step int) {
 		if k.Step != step || k.Microbatch/o.r.local != o.coord.DP {
 			continue
 		}
-		if delete(parts, at); len(parts) == 0 {
+		parts[at] = slices.DeleteFunc(parts[at], func(x shown) bool { return x.stage == o.coord.PP })
+		if len(parts[at]) == 0 {
+			delete(parts, at)
+		}
+		if len(parts) == 0 {
 			delete(o.r.parts, k)
 		}
 	}
@@ -129,8 +140,8 @@ func (r *Recorder) Get(k Key) (Value, bool, error) {
 }
 
 // stacked joins the chunks of rows that one rank showed one after another.
-func stacked(chunks []nn.Observation) nn.Observation {
-	out := chunks[0]
+func stacked(chunks []shown) nn.Observation {
+	out := chunks[0].Observation
 	out.Values = append([]float64(nil), out.Values...)
 	for _, c := range chunks[1:] {
 		out.R += c.R

@@ -136,7 +136,7 @@ func differNorm(got *Report, want StepFigures, i int, tol float64) *oracle.Diffe
 		d.Note = "the run ended before: " + got.Error
 		return d
 	}
-	if d.Got = got.Steps[i].GradNorm; math.Abs(d.Got-d.Want) <= tol*math.Max(math.Abs(d.Want), 1e-12) {
+	if d.Got = got.Steps[i].GradNorm; math.Abs(d.Got-d.Want) <= tol*oracle.Scale(d.Want) {
 		return nil
 	}
 	return d
@@ -182,11 +182,16 @@ func (j *job) dead(report *Report) string {
 	if j.s.Probe.On() {
 		return ""
 	}
+	counted := false
 	guess := kernel.Log(float64(j.s.Model.PaddedVocabSize))
 	for _, s := range report.Steps {
+		counted = counted || s.LMTokens > 0
 		if s.LMTokens > 0 && math.Abs(s.LMLoss-guess) > 1e-9 {
 			return ""
 		}
+	}
+	if !counted {
+		return "no label counts in any step"
 	}
 	return fmt.Sprintf("the lm loss is ln %d at every step, that of guessing", j.s.Model.PaddedVocabSize)
 }

@@ -83,3 +83,21 @@ func TestWeightsWithoutAGradient(t *testing.T) {
 	r = executed(t, f.Runs()[0])
 	require.True(t, r.Expect[0].OK, r.Expect[0].Got)
 }
+
+// TestNoLabelIsNoTest: where no label counts there is nothing to compare, and that is what is said.
+func TestNoLabelIsNoTest(t *testing.T) {
+	text := `
+name: none
+model: {num_layers: 1, hidden_size: 8, num_attention_heads: 2, num_moe_experts: 2, moe_aux_loss_coeff: 0.01, moe_router_load_balancing_type: aux_loss}
+train: {train_iters: 1, micro_batch_size: 1, global_batch_size: 2, dtype: fp64}
+optimizer: {lr: 0.01}
+dataset: {kind: rows, seq_length: 8, rows: [{valid: 8, loss_mask: [0, 0, 0, 0, 0, 0, 0, 0]}]}
+dist: {world_size: 2}
+transport: {kind: direct}
+expect: [{same_as: single_rank}]
+`
+	r := executed(t, parsed(t, text)[0])
+	require.False(t, r.Expect[0].OK)
+	require.Contains(t, r.Expect[0].Got, "not a test")
+	require.Contains(t, r.Expect[0].Got, "no label counts in any step")
+}

@@ -106,9 +106,6 @@ type Example struct {
 func Examples(page string) []Example {
 	var out []Example
 	for _, m := range example.FindAllStringSubmatch(page, -1) {
-		if strings.Contains(m[1], "\n") {
-			continue
-		}
 		e := Example{Command: m[1]}
 		for line := range strings.SplitSeq(strings.TrimRight(m[2], "\n"), "\n") {
 			if text := strings.TrimSpace(line); text != "" && text != "…" {
@@ -120,7 +117,7 @@ func Examples(page string) []Example {
 	return out
 }
 
-var example = regexp.MustCompile("(?ms)^```sh\n(.*?)\n```\n\n?```text\n(.*?)^```$")
+var example = regexp.MustCompile("(?ms)^```sh\n([^\n]+)\n```\n\n?```text\n(.*?)^```$")
 
 // Missing is the first line of an example that an output does not have behind the lines before it; "" if it has all.
 func Missing(lines []string, output string) string {
