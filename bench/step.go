@@ -36,6 +36,7 @@ type StepOptions struct {
 	Overrides     []string // section.key=value, after everything else
 	Train         Trainer
 	Now           Clock
+	cpu           func() time.Duration // processor time so far; nil: this process's
 }
 
 // StepResult is what a training step costs. FLOP figures are nil for models that the formula is not for.
@@ -140,6 +141,7 @@ type counter struct {
 	ms, computeMs  []float64
 	from, to       runtime.MemStats
 	cpuFrom, cpuTo time.Duration
+	cpu            func() time.Duration // nil: cpuTime
 }
 
 func (c *counter) step(t Took) {
@@ -149,12 +151,19 @@ func (c *counter) step(t Took) {
 	}
 	if c.seen == c.warmup {
 		runtime.ReadMemStats(&c.from)
-		c.cpuFrom = cpuTime()
+		c.cpuFrom = c.processor()
 	}
 	if c.seen == c.warmup+c.steps {
 		runtime.ReadMemStats(&c.to)
-		c.cpuTo = cpuTime()
+		c.cpuTo = c.processor()
 	}
+}
+
+func (c *counter) processor() time.Duration {
+	if c.cpu != nil {
+		return c.cpu()
+	}
+	return cpuTime()
 }
 
 // heapPerStep is allocations and bytes; without a warm-up they include the start of the run.

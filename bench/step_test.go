@@ -157,21 +157,26 @@ heap per step        3.0 allocations, 100 bytes
 		"peak_rss_bytes":536870912,"heap_allocations_per_step":3,"heap_bytes_per_step":100}`, string(text))
 }
 
-// Two ranks compute a microbatch in 84 ms where one takes 80, and each spends 20 ms on the optimizer.
+// Two ranks compute a microbatch in 84 ms where one takes 80, and each spends 20 ms on the optimizer. The processor works 82
+// of them.
 func TestSplitComparesComputing(t *testing.T) {
+	var worked time.Duration
 	o := stepOptions(func(_ context.Context, s config.Scenario, step func(Took)) (int64, error) {
 		n := float64(s.Train.GlobalBatchSize / s.Train.MicroBatchSize)
 		for range s.Train.TrainIters {
 			if s.Model.ContextParallel == 1 {
+				worked += time.Duration(80*n+20) * time.Millisecond
 				step(Took{Ms: 80*n + 20})
 			} else {
+				worked += time.Duration(82*n+40) * time.Millisecond
 				step(Took{Ms: 84*n + 40 + 30, ComputeMs: 84*n + 40})
 			}
 		}
 		return 1, nil
 	})
-	o.CP = 2
+	o.CP, o.cpu = 2, func() time.Duration { return worked }
 	s, err := split(context.Background(), o)
 	require.NoError(t, err)
-	require.Equal(t, &Split{CP: 2, OneMs: 100, StepMs: 154, ComputeMs: 124, ExchangeMs: 30, OneMBMs: 80, MicrobatchMs: 84, Ratio: 1.05, StepRatio: 1.24}, s)
+	require.Equal(t, &Split{CP: 2, OneMs: 100, StepMs: 154, ComputeMs: 124, ExchangeMs: 30, OneMBMs: 80, MicrobatchMs: 84, Ratio: 1.05, StepRatio: 1.24,
+		OneMBCPUMs: 80, MBCPUMs: 82, CPURatio: 1.025}, s)
 }
