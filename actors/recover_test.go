@@ -3,7 +3,6 @@ package actors
 import (
 	"crypto/sha256"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -22,32 +21,6 @@ import (
 // The tests in this file train real models and let ranks panic.
 
 const recoverSteps = 4
-
-// modelJob is a small model with experts and a depth on a layout.
-func modelJob(l trial.Layout, ep int) (*config.Scenario, model.Source) {
-	m := config.Model{NumLayers: 1, HiddenSize: 8, NumAttentionHeads: 2, NumQueryGroups: 2, KVChannels: 4, FFNHiddenSize: 8, PaddedVocabSize: 12,
-		LayernormEpsilon: 1e-5, RotaryBase: 100, InitMethodStd: 0.4, GatedLinearUnit: true, MTPNumLayers: 1, MTPLossScaling: 0.3,
-		NumMoEExperts: 2, MoEFFNHiddenSize: 4, MoERouterTopK: 1, MoERouterPreSoftmax: true, MoERouterScore: "softmax",
-		MoERouterBalancing: config.Words{"aux_loss"}, MoEAuxLossCoeff: config.Numbers{0.1}, PositionEmbedding: "rope", RotaryPercent: 1}
-	m.MoELayerFreq.Pattern = []int{1}
-	if l.PP > 1 {
-		m.NumLayers, m.MoELayerFreq.Pattern = 2, []int{0, 1}
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	j := &trial.Job{Model: m, Optimizer: trial.Adam, Seed: 5, DType: "fp32"}
-	for range recoverSteps {
-		var step []*nn.Microbatch
-		for range 2 {
-			mb := &nn.Microbatch{B: 1, S: 8}
-			trial.Fill(rng, mb, trial.Shape{B: 1, S: 8, V: 12, H: 8, Pad: true}, []bool{true, true, true, true, true, true, true, false}, 0.8)
-			step = append(step, mb)
-		}
-		j.Batches = append(j.Batches, step)
-	}
-	s := j.Scenario(l)
-	s.Model.ExpertParallel = ep
-	return s, j
-}
 
 // trained is what a run has done: the hash of every rank's whole state after the last step, and what it reported.
 type trained struct {
@@ -135,7 +108,7 @@ func TestPanicsAtEveryPoint(t *testing.T) {
 	points := map[string]int{BeforeSend: 9, AfterSend: 10, BeforeApply: 11, BeforeSnapshot: 2, AfterSnapshot: 2, BeforeCommit: 1}
 	for _, c := range recoverLayouts {
 		t.Run(c.name, func(t *testing.T) {
-			s, source := modelJob(c.l, c.ep)
+			s, source := trial.Toy(c.l, c.ep, recoverSteps)
 			quiet := trainWith(t, s, source, newNetwork(t, "direct", 0), 1, nil)
 			require.NoError(t, quiet.err)
 			require.Zero(t, quiet.result.Restarts)
@@ -170,7 +143,7 @@ func TestPanicsAtEveryPoint(t *testing.T) {
 
 // A panic in the stage program or in a depth's is a death of the rank too. The next life gets further.
 func TestPanicsInPrograms(t *testing.T) {
-	s, source := modelJob(trial.Layout{TP: 2, CP: 1, DP: 1}, 1)
+	s, source := trial.Toy(trial.Layout{TP: 2, CP: 1, DP: 1}, 1, recoverSteps)
 	quiet := trainWith(t, s, source, newNetwork(t, "direct", 0), 1, nil)
 	require.NoError(t, quiet.err)
 	for program := range 2 {
@@ -202,7 +175,7 @@ func (f *failing) Do(op *nn.Op) {
 
 // A rank that dies at one place in every life is poison: the run ends and names the place.
 func TestPoisonEndsTheRun(t *testing.T) {
-	s, source := modelJob(trial.Layout{TP: 2, CP: 1, DP: 1}, 1)
+	s, source := trial.Toy(trial.Layout{TP: 2, CP: 1, DP: 1}, 1, recoverSteps)
 	got := trainWrapped(t, s, source, newNetwork(t, "direct", 0), 1, nil, func(_ Life, programs []func(nn.Comm)) {
 		code := programs[1]
 		programs[1] = func(c nn.Comm) {

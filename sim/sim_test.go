@@ -2,44 +2,20 @@ package sim_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"phalanx/config"
 	"phalanx/internal/inproc/trial"
-	"phalanx/nn"
 	"phalanx/recovery"
 	"phalanx/sim"
 )
 
 const steps = 3
 
-// toy is a model of one layer with a mixture of experts and a depth, on a layout.
+// toy is the job of that model on a layout.
 func toy(t testing.TB, l trial.Layout, ep int) *sim.Job {
-	m := config.Model{NumLayers: 1, HiddenSize: 8, NumAttentionHeads: 2, NumQueryGroups: 2, KVChannels: 4, FFNHiddenSize: 8, PaddedVocabSize: 12,
-		LayernormEpsilon: 1e-5, RotaryBase: 100, InitMethodStd: 0.4, GatedLinearUnit: true, MTPNumLayers: 1, MTPLossScaling: 0.3,
-		NumMoEExperts: 2, MoEFFNHiddenSize: 4, MoERouterTopK: 1, MoERouterPreSoftmax: true, MoERouterScore: "softmax",
-		MoERouterBalancing: config.Words{"aux_loss"}, MoEAuxLossCoeff: config.Numbers{0.1}, PositionEmbedding: "rope", RotaryPercent: 1}
-	m.MoELayerFreq.Pattern = []int{1}
-	if l.PP > 1 {
-		m.NumLayers, m.MoELayerFreq.Pattern = 2, []int{0, 1}
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	j := &trial.Job{Model: m, Optimizer: trial.Adam, Seed: 5, DType: "fp32"}
-	for range steps {
-		var step []*nn.Microbatch
-		for range 2 {
-			mb := &nn.Microbatch{B: 1, S: 8}
-			valid := []bool{true, true, true, true, true, true, true, false}
-			trial.Fill(rng, mb, trial.Shape{B: 1, S: 8, V: 12, H: 8, Pad: true}, valid, 0.8)
-			step = append(step, mb)
-		}
-		j.Batches = append(j.Batches, step)
-	}
-	s := j.Scenario(l)
-	s.Model.ExpertParallel = max(ep, 1)
+	s, j := trial.Toy(l, ep, steps)
 	job, err := sim.NewJob(s, j)
 	require.NoError(t, err)
 	return job
