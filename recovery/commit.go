@@ -49,11 +49,17 @@ func (r *Rank) common() (uint32, bool) {
 	return 0, false
 }
 
+// newest are the last StepsMax of ascending steps, as a copy: commit goes on writing where they lie.
+func newest(steps []uint32) []uint32 { return slices.Clone(steps[max(0, len(steps)-StepsMax):]) }
+
 // Tick asks for what programs wait for and has not come for a while. waiting are the edges on which the next message is
-// missing.
+// missing. A rank that is done tells it again to those of whom it does not know that they are.
 func (r *Rank) Tick(now int64, waiting []Edge) (fx Effects) {
 	if !r.ready {
 		return fx
+	}
+	if r.done {
+		r.repeat(now, &fx)
 	}
 	asked := map[uint16]bool{}
 	for _, e := range waiting {
@@ -75,4 +81,20 @@ func (r *Rank) Tick(now int64, waiting []Edge) (fx Effects) {
 		}
 	}
 	return fx
+}
+
+// repeat tells that this rank is done to those that may not know it.
+func (r *Rank) repeat(now int64, fx *Effects) {
+	if r.patience == 0 {
+		r.asked, r.patience = now, r.o.Patience
+	}
+	if now-r.asked < r.patience {
+		return
+	}
+	r.asked, r.patience = now, min(2*r.patience, r.o.PatienceMax)
+	for p := range r.peers {
+		if !r.peers[p].done {
+			fx.Control = append(fx.Control, r.control(Done, p))
+		}
+	}
 }

@@ -3,7 +3,6 @@ package recovery
 import (
 	"fmt"
 	"maps"
-	"slices"
 )
 
 // Kind is what a control message says.
@@ -17,6 +16,7 @@ const (
 	Durable                 // these steps of mine can be read
 	Done                    // my programs have ended
 	Rest                    // the answer to Need ends before this number, and there is more
+	kindEnd
 )
 
 // String is the kind's name.
@@ -37,6 +37,7 @@ type Control struct {
 	Steps       []uint32          // Durable, Hello
 	Generation  uint32            // TooOld; of the sender else
 	Ended       bool              // the sender is done
+	Every       uint32            // steps between the snapshots of the sender; 0: it takes none
 }
 
 // String is one line.
@@ -45,8 +46,8 @@ func (c Control) String() string {
 }
 
 func (r *Rank) control(k Kind, to int) Control {
-	return Control{Kind: k, Src: r.o.Rank, Dst: to, Incarnation: r.o.Incarnation, Generation: r.gen, Ended: r.done,
-		Steps: slices.Clone(r.peers[r.o.Rank].durable)} // commit goes on writing there
+	return Control{Kind: k, Src: r.o.Rank, Dst: to, Incarnation: r.o.Incarnation, Generation: r.gen, Ended: r.done, Every: r.every,
+		Steps: newest(r.peers[r.o.Rank].durable)}
 }
 
 // needs tells a peer what this rank has of it, which also asks for the rest.
@@ -61,8 +62,21 @@ func (r *Rank) needs(p int) Control {
 	return c
 }
 
+// StrangerError says that a control message is not for this rank, or from nobody it knows.
+type StrangerError struct {
+	Rank, World int
+	Control     Control
+}
+
+func (e *StrangerError) Error() string {
+	return fmt.Sprintf("rank %d got %s; expected one to %d from another of the %d peers", e.Rank, e.Control, e.Rank, e.World)
+}
+
 // Control takes a control message. One of an earlier life of its sender says nothing.
 func (r *Rank) Control(c Control) (fx Effects, err error) {
+	if c.Dst != r.o.Rank || c.Src == r.o.Rank || c.Src < 0 || c.Src >= r.o.World {
+		return fx, &StrangerError{r.o.Rank, r.o.World, c}
+	}
 	p := &r.peers[c.Src]
 	if c.Incarnation < p.incarnation {
 		return fx, nil
@@ -77,6 +91,7 @@ func (r *Rank) Control(c Control) (fx Effects, err error) {
 	}
 	p.done = p.done || c.Ended
 	p.durable = sorted(append(p.durable, c.Steps...))
+	r.keepEvery(c.Every, &fx)
 	r.commit(&fx)
 	switch c.Kind {
 	case Hello:
@@ -89,6 +104,9 @@ func (r *Rank) Control(c Control) (fx Effects, err error) {
 		err = r.jump(c, &fx)
 	case Done:
 		p.done = true
+		if r.done { // whoever says it again does not know it of this rank
+			fx.Control = append(fx.Control, r.control(Durable, c.Src))
+		}
 	}
 	return fx, err
 }
@@ -106,6 +124,10 @@ func (r *Rank) answer(c Control, fx *Effects) {
 		}
 		need := c.Numbers[e.Chan]
 		o.told = max(o.told, need)
+		if r.collects(e.Peer) {
+			need = o.told // it goes back never, so this is an old request
+			r.bytes -= o.slim(need)
+		}
 		if need < o.floor {
 			old := r.control(TooOld, c.Src)
 			old.Numbers = map[uint16]uint64{e.Chan: o.floor}

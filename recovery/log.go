@@ -11,6 +11,7 @@ type outLog struct {
 	floor   uint64 // number of entries[0]
 	entries []Message
 	told    uint64 // the peer has everything before this one
+	slimmed uint64 // payloads before this one are forgotten
 }
 
 func (o *outLog) next() uint64 { return o.floor + uint64(len(o.entries)) }
@@ -28,6 +29,18 @@ func (o *outLog) trim(step uint32) (bytes int64) {
 		o.entries[i] = Message{}
 	}
 	o.entries, o.floor = o.entries[n:], o.floor+uint64(n)
+	return bytes
+}
+
+// slim forgets the payloads of what was sent before a number; it returns the bytes. Their steps stay: Boundary counts them.
+func (o *outLog) slim(before uint64) (bytes int64) {
+	before = min(before, o.next())
+	for n := max(o.slimmed, o.floor); n < before; n++ {
+		m := &o.entries[n-o.floor]
+		bytes += int64(len(m.Payload))
+		m.Payload = nil
+	}
+	o.slimmed = max(o.slimmed, before)
 	return bytes
 }
 

@@ -48,6 +48,14 @@ type Options struct {
 	// Patience is how long a rank waits for a message before it asks for it, in the unit of the times given; doubled
 	// with every request in vain up to PatienceMax. 0: the defaults.
 	Patience, PatienceMax int64
+	// Collector is the peer that the ranks' reports go to and that never dies; 0: there is none, since rank 0 is a rank. It
+	// takes part in the commit: its durable steps are those before which it has every report. What it has it cannot ask
+	// for again, so the log keeps no payload of it.
+	Collector int
+	// Every is the number of steps between snapshots, see Due; 0: there are none.
+	Every uint32
+	// LogMax is how many bytes the log should have at most; above it snapshots come closer together. 0: any number.
+	LogMax int64
 	// Planted are deliberate bugs, for tests of the tests.
 	Planted Bug
 }
@@ -80,6 +88,11 @@ type Rank struct {
 	ready bool
 	done  bool
 
+	every uint32 // steps between snapshots, as far as this rank knows
+
+	asked    int64 // time at which it last told that it is done
+	patience int64 // until it tells that again; 0: it has not yet
+
 	bytes             int64 // in the log
 	dropped, replayed uint64
 }
@@ -107,7 +120,7 @@ func New(o Options, at State, gen uint32, durable []uint32) *Rank {
 	if o.Patience == 0 {
 		o.Patience, o.PatienceMax = PatienceDefault, PatienceMaxDefault
 	}
-	r := &Rank{o: o, out: map[Edge]*outLog{}, in: map[Edge]*inbox{}, peers: make([]peer, o.World), gen: gen, start: at.Step}
+	r := &Rank{o: o, out: map[Edge]*outLog{}, in: map[Edge]*inbox{}, peers: make([]peer, o.World), gen: gen, start: at.Step, every: o.Every}
 	r.peers[o.Rank].durable = sorted(durable)
 	r.peers[o.Rank].incarnation = o.Incarnation
 	for e, n := range at.Sent {
@@ -126,6 +139,8 @@ type Effects struct {
 	Control []Control // to peers
 	// Committed says that the generation moved: snapshots and log entries before Generation can go.
 	Committed bool
+	// Every, if not 0, says that snapshots are that many steps apart from now on, see Due.
+	Every uint32
 	// Jump says that this life is too old: the rank starts again from its own snapshot of that step.
 	Jump   bool
 	JumpTo uint32
@@ -195,13 +210,19 @@ func (r *Rank) Send(m Message) (fx Effects) {
 		r.out[e] = o
 	}
 	m.Header.Log, m.Header.Incarnation = o.next(), r.o.Incarnation
-	o.entries = append(o.entries, m)
-	r.bytes += int64(len(m.Payload))
 	if m.Header.Log >= o.told {
 		fx.Publish = append(fx.Publish, m)
+	} else if r.collects(e.Peer) {
+		m.Payload = nil // it never asks for it
 	}
+	o.entries = append(o.entries, m)
+	r.bytes += int64(len(m.Payload))
+	r.adapt(m.Header.Step, &fx)
 	return fx
 }
+
+// collects reports whether a peer is the collector.
+func (r *Rank) collects(peer uint16) bool { return r.o.Collector > 0 && int(peer) == r.o.Collector }
 
 // Receive takes a message of a peer.
 func (r *Rank) Receive(m Message) (fx Effects, err error) {
@@ -296,6 +317,15 @@ func (r *Rank) gossip(fx *Effects) {
 	}
 }
 
+// Lost says that everything on the way from and to a peer may be lost, in both directions: their link has begun anew. It
+// tells the peer what this rank has, which asks for the rest. The other end is told the same.
+func (r *Rank) Lost(peer int) (fx Effects) {
+	if r.ready {
+		fx.Control = append(fx.Control, r.needs(peer))
+	}
+	return fx
+}
+
 // Finish says that the rank's programs have ended. It goes on answering until Over.
 func (r *Rank) Finish() (fx Effects) {
 	r.done = true
@@ -308,7 +338,8 @@ func (r *Rank) Finish() (fx Effects) {
 	return fx
 }
 
-// Over reports whether every rank is known to be done: nobody will ask for anything.
+// Over reports whether every peer is known to be done, the collector too: nobody will ask for anything. Others may not know
+// it yet, so a process ends when it is told to, not by itself.
 func (r *Rank) Over() bool {
 	return !slices.ContainsFunc(r.peers, func(p peer) bool { return !p.done })
 }
