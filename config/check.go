@@ -16,11 +16,12 @@ type checker struct {
 	bad      map[string]bool // keys with a problem already: rules that involve them are silent
 	problems Problems
 	notes    []string
+	procs    Problems  // keys that need processes
 	base     *Scenario // the defaults, once a rule has asked for them
 }
 
 // Check applies every rule to a scenario built or changed in Go and returns what is wrong; problems have keys but no
-// places. It also sets Notes. Scenarios from Load and Parse are checked already.
+// places. It also sets Notes and NeedsProcs. Scenarios from Load and Parse are checked already.
 func (s *Scenario) Check() Problems {
 	c := &checker{s: s, bad: map[string]bool{}}
 	return c.run()
@@ -38,9 +39,10 @@ func (c *checker) run() Problems {
 	c.mutate()
 	c.probe()
 	c.faults()
+	c.processes()
 	c.expectations()
 	c.variants()
-	c.s.Notes = c.notes
+	c.s.Notes, c.s.NeedsProcs = c.notes, c.procs.tidy()
 	return c.problems.tidy()
 }
 

@@ -68,14 +68,21 @@ func (s *Scenario) derive(given func(key string) bool) {
 	s.Optimizer.UseDistributedOptimizer, s.DDP.UseDistributedOptimizer = sharded, sharded
 	s.deriveProbe()
 	for i := range s.Faults {
-		if !given(fmt.Sprintf("faults.%d.at.count", i)) {
-			s.Faults[i].At.Count = 1
-		}
+		s.deriveFault(&s.Faults[i], fmt.Sprintf("faults.%d.", i), given)
 	}
 	for i := range s.Expect {
 		if !given(fmt.Sprintf("expect.%d.tolerance", i)) {
 			s.deriveTolerance(&s.Expect[i])
 		}
+	}
+}
+
+func (s *Scenario) deriveFault(f *Injected, at string, given func(key string) bool) {
+	if f.OfRank() && !given(at+"at.count") {
+		f.At.Count = 1
+	}
+	if f.OfLink() && !given(at+"seed") {
+		f.Seed = s.RNG.Seed
 	}
 }
 

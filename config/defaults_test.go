@@ -40,8 +40,8 @@ func TestDefaults(t *testing.T) {
 		Tokenizer:  Tokenizer{Kind: "byte"},
 		RNG:        RNG{Seed: 1234},
 		Dist:       Dist{WorldSize: 1},
-		Transport:  Transport{Kind: "nats", Colocated: "nats", PieceBytes: 262144},
-		Recovery:   Recovery{RankRestarts: 5, JobRestarts: 20, RestartWindowS: 60, CollectiveTimeoutS: 5},
+		Transport:  Transport{Kind: "nats", Servers: 1, Colocated: "nats", PieceBytes: 262144},
+		Recovery:   Recovery{RankRestarts: 5, JobRestarts: 20, RestartWindowS: 60, HeartbeatMs: 100, Supervisors: 1, CollectiveTimeoutS: 5},
 		Logger:     Logger{LogInterval: 1},
 		Checkpoint: Checkpoint{SaveOptim: true, MostRecentK: -1, LoadOptim: true, LoadRNG: true},
 	}

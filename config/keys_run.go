@@ -70,6 +70,7 @@ var runKeys = []spec{
 
 	{key: "transport.kind", def: "nats", legal: []string{"nats", "direct"}, doc: "Carries messages between ranks."},
 	{key: "transport.embedded", def: "= true without url", null: true, doc: "Start a NATS server in this process."},
+	{key: "transport.servers", def: "1", in: between(1, 3), doc: "NATS servers that are started where ranks are processes: 1, or a cluster of 3 of which one may die."},
 	{key: "transport.url", doc: "A running NATS server, or several with commas."},
 	{key: "transport.colocated", def: "nats", legal: []string{"nats", "direct"},
 		doc: "Between ranks of one process: nats, or direct (handed over in memory)."},
@@ -82,9 +83,16 @@ var runKeys = []spec{
 
 	{key: "recovery.snapshot_every", def: "0", in: between(0, MaxIterations),
 		doc: "Steps between snapshots in memory, from which a rank that panics goes on alone; 0: a panic ends the run."},
+	{key: "recovery.snapshot_bytes", def: "0", in: between(0, MaxLogBytes),
+		doc: "A sender log of more bytes asks for a snapshot at the next step, before snapshot_every; 0: no."},
+	{key: "recovery.log_bytes", def: "0", in: between(0, MaxLogBytes),
+		doc: "Greatest bytes of a rank's sender log, which snapshots that cannot be written let grow: more ends the run; 0: no bound."},
 	{key: "recovery.rank_restarts", def: "5", in: between(0, MaxRestarts), doc: "Restarts of one rank within the window; one more ends the run."},
 	{key: "recovery.job_restarts", def: "20", in: between(0, MaxRestarts), doc: "Restarts of all ranks within the window; one more ends the run."},
 	{key: "recovery.restart_window_s", def: "60", in: &bounds{high: MaxTimeoutS, lowOpen: true}, doc: "Seconds in which restarts are counted."},
+	{key: "recovery.heartbeat_ms", def: "100", in: between(MinHeartbeatMs, MaxHeartbeatMs), doc: "Milliseconds between the heartbeats of a process; a few missed ones make it suspect."},
+	{key: "recovery.supervisors", def: "1", in: between(1, 3), doc: "Processes that watch over the ranks and start them again: 1, or 3 of which one may die."},
+	{key: "recovery.recording", def: "false", doc: "What every rank receives is kept on disk, so that one can be run again alone."},
 	{key: "recovery.collective_timeout_s", def: "5", in: &bounds{high: MaxTimeoutS, lowOpen: true},
 		doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom."},
 
@@ -120,11 +128,25 @@ var runKeys = []spec{
 // faultKeys are the keys of failures on purpose.
 var faultKeys = []spec{
 	{key: "faults", doc: "Failures on purpose."},
-	{key: "faults.*.at.rank", def: required, in: between(0, MaxWorld), doc: "The rank that fails."},
-	{key: "faults.*.at.hook", def: required, legal: []string{"before-send", "after-send", "before-apply", "mid-optimizer", "before-snapshot", "mid-snapshot",
-		"after-snapshot", "before-commit", "after-restart"}, doc: "The point at which it fails."},
-	{key: "faults.*.at.count", def: "= 1", in: between(1, MaxPassages), doc: "It fails when it comes by for this time, counted over restarts."},
-	{key: "faults.*.action", def: required, legal: []string{"panic", "kill", "hang", "slow", "exit", "enospc", "eio"}, doc: "How it fails."},
+	{key: "faults.*.at.rank", in: between(0, MaxWorld), doc: "The rank that fails."},
+	{key: "faults.*.at.hook", doc: "The point at which it fails: one of those [below](#faults), or a pass of the program, as layer.1.forward (layers from 0) or mtp.2.backward (depths from 1)."},
+	{key: "faults.*.at.step", in: between(1, MaxIterations), doc: "It fails in this step, as printed; of snapshots: the last step that is in it; of before-commit: the last step committed; of after-restart: the first step that is computed again. With server: before this step."},
+	{key: "faults.*.at.microbatch", in: between(0, MaxMicrobatches), doc: "It fails in this microbatch of a step."},
+	{key: "faults.*.at.count", def: "= 1", in: between(1, MaxPassages), doc: "It fails when it comes by for this time, counted over restarts; with step and microbatch, for this time there."},
+	{key: "faults.*.during.steps", doc: "First and last step in which a link suffers, or in which a rank is slow at every passage."},
+	{key: "faults.*.link.from", in: between(0, MaxWorld), doc: "Messages of this rank suffer; without: of every rank."},
+	{key: "faults.*.link.to", in: between(0, MaxWorld), doc: "Messages to this rank suffer; without: to every rank."},
+	{key: "faults.*.server", doc: "The NATS server that fails: nats-1, or with transport.servers 3 nats-2 or nats-3; needs at.step."},
+	{key: "faults.*.action", legal: []string{"panic", "kill", "hang", "slow", "exit", "enospc", "eio", "pause"},
+		doc: "How a rank or a server fails: panic; kill (SIGKILL); exit (code 1); hang (it waits until it is killed); slow (it sleeps for ms); enospc, eio (its next snapshot meets that error); pause (a server stands still for ms)."},
+	{key: "faults.*.ms", in: between(0, 1000*MaxTimeoutS), doc: "Milliseconds that slow and pause take."},
+	{key: "faults.*.drop", in: share(), doc: "Share of messages that are lost."},
+	{key: "faults.*.duplicate", in: share(), doc: "Share of messages that come twice."},
+	{key: "faults.*.reorder", in: share(), doc: "Share of messages that later ones overtake."},
+	{key: "faults.*.corrupt", in: share(), doc: "Share of messages in which a bit flips."},
+	{key: "faults.*.delay", in: between(0, 1000*MaxTimeoutS), doc: "Every message waits for up to so many milliseconds."},
+	{key: "faults.*.partition", in: between(0, 1000*MaxTimeoutS), doc: "Nothing passes for so many milliseconds, from the first message of the window on."},
+	{key: "faults.*.seed", def: "= rng.seed", doc: "Seed of what happens to which message."},
 }
 
 // expectKeys are the keys of an expectation.

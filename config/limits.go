@@ -67,4 +67,9 @@ const (
 	// MaxFaults bounds the failures of a scenario, MaxPassages how often a point is passed before one.
 	MaxFaults   = 1000
 	MaxPassages = 1_000_000_000
+	// MaxLogBytes bounds a budget of a sender log: a TiB is more than a host has.
+	MaxLogBytes = 1 << 40
+	// MinHeartbeatMs and MaxHeartbeatMs: more often says nothing but costs, more rarely finds nothing.
+	MinHeartbeatMs = 10
+	MaxHeartbeatMs = 10_000
 )

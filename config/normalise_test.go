@@ -142,13 +142,19 @@ dist:
 transport:
   kind: nats
   embedded: true
+  servers: 1
   colocated: nats
   piece_bytes: 262144
 recovery:
   snapshot_every: 0
+  snapshot_bytes: 0
+  log_bytes: 0
   rank_restarts: 5
   job_restarts: 20
   restart_window_s: 60
+  heartbeat_ms: 100
+  supervisors: 1
+  recording: false
   collective_timeout_s: 5
 logger:
   log_interval: 1

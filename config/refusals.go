@@ -17,20 +17,8 @@ type refusal struct {
 
 // refusals is everything that Megatron's values have, or that is planned, and comes with a later version.
 var refusals = []refusal{
-	{key: "faults.*.action", values: is("kill", "hang", "slow", "exit", "enospc", "eio")},
-	{key: "faults.*.at.hook", values: is("mid-optimizer", "mid-snapshot")},
-	{key: "faults.*.at.step", now: faultsNow},
-	{key: "faults.*.at.microbatch", now: faultsNow},
-	{key: "faults.*.during", now: faultsNow},
-	{key: "faults.*.link", now: faultsNow},
-	{key: "faults.*.server", now: faultsNow},
 	{key: "mutate", values: is(laterMutations()...)},
 	{key: "dataset.rows.*.embeddings", now: "dataset.embeddings: precomputed, for all rows"},
-
-	{key: "recovery.snapshot_bytes", now: recoveryNow},
-	{key: "recovery.log_bytes", now: recoveryNow},
-	{key: "recovery.heartbeat_ms", now: recoveryNow},
-	{key: "recovery.recording", now: recoveryNow},
 
 	{key: "model.cp_comm_type", values: is("a2a+p2p")},
 	{key: "model.cp_comm_type", list: true, now: "one type for all layers"},
@@ -42,11 +30,6 @@ var refusals = []refusal{
 	{key: "optimizer.optimizer", values: is("sgd", "lion", "muon", "dist_muon")},
 	{key: "train.dtype", values: is("bf16", "fp16")},
 }
-
-const (
-	faultsNow   = "at with rank, hook and count, and action: panic"
-	recoveryNow = "snapshot_every, rank_restarts, job_restarts, restart_window_s and collective_timeout_s"
-)
 
 // moreThan refuses whole numbers above n.
 func moreThan(n int) func(string) bool {

@@ -114,7 +114,7 @@ func readRules(t *testing.T, path string) []ruleCase {
 func TestRules(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "rules", "*.txt"))
 	require.NoError(t, err)
-	require.Len(t, files, 13)
+	require.Len(t, files, 14)
 	for _, file := range files {
 		cases := readRules(t, file)
 		require.Greater(t, len(cases), 5, file)

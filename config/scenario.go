@@ -1,7 +1,8 @@
 // Package config holds the scenario: the structs a file is decoded into, strict loading with every problem at
 // line:column, dotted overrides, defaults and the rules between keys.
 //
-// Section names are Megatron-Bridge's and keys are Megatron-Core's; transport, mutate, probe, expect, variants and dist are ours.
+// Section names are Megatron-Bridge's and keys are Megatron-Core's; transport, recovery, faults, mutate, probe, expect, variants and
+// dist are ours.
 package config
 
 // Scenario is one run: what a scenario file says after defaults and overrides.
@@ -31,6 +32,8 @@ type Scenario struct {
 	Dir string `yaml:"-"`
 	// Notes say what is legal but probably not meant: keys without effect, things Megatron refuses. Not a key.
 	Notes []string `yaml:"-"`
+	// NeedsProcs are the keys that need ranks in processes of their own, with their places. Not a key.
+	NeedsProcs Problems `yaml:"-"`
 }
 
 // Model has Megatron-Core's names.
@@ -266,6 +269,7 @@ type Dist struct {
 type Transport struct {
 	Kind       string `yaml:"kind"`      // nats | direct
 	Embedded   *bool  `yaml:"embedded"`  // start a server in this process (default unless url)
+	Servers    int    `yaml:"servers"`   // NATS servers that run --procs starts: 1, or a cluster of 3
 	URL        string `yaml:"url"`       // a running server
 	Colocated  string `yaml:"colocated"` // nats (default) | direct: ranks of one process hand slices over
 	PieceBytes int    `yaml:"piece_bytes"`
@@ -281,9 +285,14 @@ type Transport struct {
 // Recovery says how ranks are started again.
 type Recovery struct {
 	SnapshotEvery  int     `yaml:"snapshot_every"` // steps; 0: a rank that fails ends the run
+	SnapshotBytes  int     `yaml:"snapshot_bytes"` // of a sender log: more asks for a snapshot before snapshot_every
+	LogBytes       int     `yaml:"log_bytes"`      // of a sender log: more ends the run; 0: no bound
 	RankRestarts   int     `yaml:"rank_restarts"`
 	JobRestarts    int     `yaml:"job_restarts"`
 	RestartWindowS float64 `yaml:"restart_window_s"`
+	HeartbeatMs    int     `yaml:"heartbeat_ms"`
+	Supervisors    int     `yaml:"supervisors"` // 1 or 3 processes that watch over the ranks
+	Recording      bool    `yaml:"recording"`   // what ranks receive is kept on disk, for `phalanx replay`
 	// CollectiveTimeoutS: after this long with every rank waiting and none moving, the run ends with the blocked-on list.
 	CollectiveTimeoutS float64 `yaml:"collective_timeout_s"`
 }
@@ -350,19 +359,6 @@ type Expect struct {
 	Detected   bool      `yaml:"detected"` // the comparison with the oracle fails
 	First      string    `yaml:"first"`    // with detected: the first quantity that differs
 	Line       int       `yaml:"-"`
-}
-
-// Injected is a failure on purpose.
-type Injected struct {
-	At     Passage `yaml:"at"`
-	Action string  `yaml:"action"` // panic
-}
-
-// Passage is the Count-th time that a rank, in all of its lives, comes by a point.
-type Passage struct {
-	Rank  int    `yaml:"rank"`
-	Hook  string `yaml:"hook"`
-	Count int    `yaml:"count"`
 }
 
 // Values is a number or a (nested, flattened row-major) list of numbers.

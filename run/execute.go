@@ -70,6 +70,9 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
+	if len(s.NeedsProcs) > 0 {
+		return nil, s.NeedsProcs
+	}
 	d, err := data.Open(&s)
 	if err != nil {
 		return nil, err

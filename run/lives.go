@@ -131,7 +131,7 @@ func (o *observer) Forget(step int) {
 type FaultError struct{ At config.Passage }
 
 func (e *FaultError) Error() string {
-	return fmt.Sprintf("the scenario's fault at %s %d of rank %d", e.At.Hook, e.At.Count, e.At.Rank)
+	return fmt.Sprintf("the scenario's fault at %s %d of rank %d", e.At.Hook, e.At.Count, *e.At.Rank)
 }
 
 // faults makes ranks fail as the scenario says; nil: it says nothing.
@@ -144,7 +144,7 @@ func (j *job) faults() func(rank int, point string) {
 	return func(rank int, point string) {
 		var hit *config.Injected
 		for i := range list {
-			if at := &list[i].At; at.Rank == rank && at.Hook == point && passed[i].Add(1) == int64(at.Count) {
+			if at := &list[i].At; at.Rank != nil && *at.Rank == rank && at.Hook == point && passed[i].Add(1) == int64(at.Count) {
 				hit = &list[i]
 			}
 		}
