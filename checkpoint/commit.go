@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"phalanx/internal/disk"
 )
 
 // oldSuffix marks a checkpoint that is being replaced by one of the same iteration.
@@ -19,8 +21,8 @@ const oldSuffix = ".old"
 // Commit makes a checkpoint of what the ranks have written aside: the manifest, the rename to its name, and then the
 // file that names the newest. Until that last rename the newest checkpoint is the one before; a crash at any point leaves
 // one or the other, whole. It returns the folder. Parts that do not make up the whole model are an error, and a failure of
-// the machine is a *WriteError; nothing of the checkpoint is left then.
-func Commit(d Disk, root string, m Manifest, parts []*Part) (dir string, err error) {
+// the machine is a *disk.WriteError; nothing of the checkpoint is left then.
+func Commit(d disk.Disk, root string, m Manifest, parts []*Part) (dir string, err error) {
 	aside := Aside(root, m.Iteration)
 	defer func() {
 		if err != nil {
@@ -83,13 +85,13 @@ func (m *Manifest) join(parts []*Part) error {
 }
 
 // writeTexts writes the manifest and config.json, and syncs the folder with all its files.
-func writeTexts(d Disk, aside string, m *Manifest) error {
+func writeTexts(d disk.Disk, aside string, m *Manifest) error {
 	text, err := m.Encode()
 	if err != nil {
 		return err
 	}
 	for name, b := range map[string][]byte{ManifestName: text, ConfigName: append(slices.Clone(m.Model), '\n')} {
-		err := writeFile(d, filepath.Join(aside, name), int64(len(b)), func(w io.Writer) error {
+		err := disk.WriteFile(d, filepath.Join(aside, name), int64(len(b)), func(w io.Writer) error {
 			_, err := w.Write(b)
 			return err
 		})
@@ -98,33 +100,33 @@ func writeTexts(d Disk, aside string, m *Manifest) error {
 		}
 	}
 	if err := d.SyncDir(aside); err != nil {
-		return writeError(aside, "sync folder", 0, err)
+		return disk.Failed(aside, "sync folder", 0, err)
 	}
 	return nil
 }
 
 // putInPlace renames the folder, and what had its name before out of its way.
-func putInPlace(d Disk, aside, dir string) error {
+func putInPlace(d disk.Disk, aside, dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		if err := d.RemoveAll(dir + oldSuffix); err != nil {
-			return writeError(dir+oldSuffix, "remove", 0, err)
+			return disk.Failed(dir+oldSuffix, "remove", 0, err)
 		}
 		if err := d.Rename(dir, dir+oldSuffix); err != nil {
-			return writeError(dir, "rename", 0, err)
+			return disk.Failed(dir, "rename", 0, err)
 		}
 	}
 	if err := d.Rename(aside, dir); err != nil {
-		return writeError(dir, "rename", 0, err)
+		return disk.Failed(dir, "rename", 0, err)
 	}
 	if err := d.SyncDir(filepath.Dir(dir)); err != nil {
-		return writeError(dir, "sync folder", 0, err)
+		return disk.Failed(dir, "sync folder", 0, err)
 	}
 	return nil
 }
 
 // Tidy puts away what a killed run has left below root: checkpoints that were never whole, and a replaced one whose
 // successor is there. Call it before a run writes its first.
-func Tidy(d Disk, root string) error {
+func Tidy(d disk.Disk, root string) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -145,7 +147,7 @@ func Tidy(d Disk, root string) error {
 			err = d.RemoveAll(path)
 		}
 		if err != nil {
-			return writeError(path, "put away", 0, err)
+			return disk.Failed(path, "put away", 0, err)
 		}
 	}
 	return nil
@@ -153,7 +155,7 @@ func Tidy(d Disk, root string) error {
 
 // Prune removes checkpoints before the newest until keep are left; 0 keeps all. Later iterations are of another run and
 // stay, as does spare, a folder that is in use.
-func Prune(d Disk, root string, newest, keep int, spare string) error {
+func Prune(d disk.Disk, root string, newest, keep int, spare string) error {
 	entries, err := os.ReadDir(root)
 	if err != nil || keep == 0 {
 		return err
@@ -172,10 +174,10 @@ func Prune(d Disk, root string, newest, keep int, spare string) error {
 		}
 		// Renamed first, so that half a checkpoint is never under a checkpoint's name.
 		if err := d.Rename(dir, Aside(root, n)); err != nil {
-			return writeError(dir, "remove", 0, err)
+			return disk.Failed(dir, "remove", 0, err)
 		}
 		if err := d.RemoveAll(Aside(root, n)); err != nil {
-			return writeError(dir, "remove", 0, err)
+			return disk.Failed(dir, "remove", 0, err)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"phalanx/internal/disk"
 	"phalanx/train"
 )
 
@@ -40,7 +41,7 @@ func (j *journal) note(kind, path string) *change {
 	return &j.changes[len(j.changes)-1]
 }
 
-func (j *journal) Create(path string) (OutFile, error) {
+func (j *journal) Create(path string) (disk.OutFile, error) {
 	j.note("create", path)
 	f, err := j.hasty.Create(path)
 	return noted{f, j, path}, err
@@ -72,7 +73,7 @@ func (j *journal) SyncDir(path string) error {
 }
 
 type noted struct {
-	OutFile
+	disk.OutFile
 	j    *journal
 	path string
 }
@@ -266,7 +267,7 @@ func (d failing) fails() error {
 	return nil
 }
 
-func (d failing) Create(path string) (OutFile, error) {
+func (d failing) Create(path string) (disk.OutFile, error) {
 	if err := d.fails(); err != nil {
 		return nil, err
 	}
@@ -292,7 +293,7 @@ func (d failing) RemoveAll(path string) error {
 }
 
 type failingFile struct {
-	OutFile
+	disk.OutFile
 	d failing
 }
 
@@ -328,7 +329,7 @@ func TestDiskFailsAnywhere(t *testing.T) {
 			}
 			if err != nil {
 				refused++
-				var we *WriteError
+				var we *disk.WriteError
 				require.ErrorAs(t, err, &we, what)
 				require.ErrorContains(t, err, "the disk is full", what)
 			} else {
@@ -345,9 +346,9 @@ func TestDiskFailsAnywhere(t *testing.T) {
 }
 
 // hasty is a disk without power cuts: it does not wait for any sync.
-type hasty struct{ OS }
+type hasty struct{ disk.OS }
 
-func (d hasty) Create(path string) (OutFile, error) {
+func (d hasty) Create(path string) (disk.OutFile, error) {
 	f, err := d.OS.Create(path)
 	return hastyFile{f}, err
 }
@@ -355,6 +356,6 @@ func (d hasty) Create(path string) (OutFile, error) {
 func (hasty) MkdirAll(path string) error { return os.MkdirAll(path, 0o700) }
 func (hasty) SyncDir(string) error       { return nil }
 
-type hastyFile struct{ OutFile }
+type hastyFile struct{ disk.OutFile }
 
 func (hastyFile) Sync() error { return nil }

@@ -42,23 +42,3 @@ func (e *FormatError) Error() string {
 
 // Unwrap gives the kind.
 func (e *FormatError) Unwrap() error { return e.Kind }
-
-// WriteError is a file that could not be written. The old file, if there was one, is as it was.
-type WriteError struct {
-	Path string
-	Op   string // create, write, sync, rename, …
-	Hint string // what to do
-	Err  error
-}
-
-// Error reads `cannot write PATH: write: no space left on device: the disk is full, …`.
-func (e *WriteError) Error() string {
-	msg := fmt.Sprintf("cannot write %s: %s: %v", e.Path, e.Op, e.Err)
-	if e.Hint != "" {
-		msg += ": " + e.Hint
-	}
-	return msg
-}
-
-// Unwrap gives the operating system's error.
-func (e *WriteError) Unwrap() error { return e.Err }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"phalanx/internal/disk"
 )
 
 // LatestName is the file of a checkpoint folder that names the iteration of the newest whole checkpoint, as Megatron's.
@@ -20,11 +22,11 @@ func IterationDir(dir string, iteration int) string {
 }
 
 // WriteLatest says that an iteration's checkpoint is whole. The file is written aside and renamed.
-func WriteLatest(dir string, iteration int) error { return writeLatest(OS{}, dir, iteration) }
+func WriteLatest(dir string, iteration int) error { return writeLatest(disk.OS{}, dir, iteration) }
 
-func writeLatest(d Disk, dir string, iteration int) error {
+func writeLatest(d disk.Disk, dir string, iteration int) error {
 	text := strconv.Itoa(iteration) + "\n"
-	return replaceOn(d, filepath.Join(dir, LatestName), int64(len(text)), func(w io.Writer) error {
+	return disk.Replace(d, filepath.Join(dir, LatestName), int64(len(text)), func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"phalanx/internal/disk"
 	"phalanx/nn"
 	"phalanx/tensor"
 	"phalanx/train"
@@ -59,19 +60,19 @@ func Aside(root string, iteration int) string { return IterationDir(root, iterat
 const asideSuffix = ".tmp"
 
 // WriteRank writes what a rank holds into the folder aside and syncs it. Other ranks write beside it; Commit makes the
-// checkpoint of all their parts. A failure of the machine is a *WriteError.
-func WriteRank(d Disk, root string, rank int, at train.Position, held []Held) (*Part, error) {
+// checkpoint of all their parts. A failure of the machine is a *disk.WriteError.
+func WriteRank(d disk.Disk, root string, rank int, at train.Position, held []Held) (*Part, error) {
 	return writeRank(d, root, rank, at, held, BlockBytes)
 }
 
-func writeRank(d Disk, root string, rank int, at train.Position, held []Held, block int) (*Part, error) {
+func writeRank(d disk.Disk, root string, rank int, at train.Position, held []Held, block int) (*Part, error) {
 	part := &Part{Rank: rank, Position: at}
 	if len(held) == 0 {
 		return part, nil
 	}
 	dir := Aside(root, at.Iteration)
 	if err := d.MkdirAll(dir); err != nil {
-		return nil, writeError(dir, "create folder", 0, err)
+		return nil, disk.Failed(dir, "create folder", 0, err)
 	}
 	order := slices.SortedFunc(slices.Values(held), func(a, b Held) int { return strings.Compare(a.key(), b.key()) })
 	infos := make([]Info, len(order))
@@ -84,7 +85,7 @@ func writeRank(d Disk, root string, rank int, at train.Position, held []Held, bl
 	head := header(infos, map[string]string{"format": "pt"})
 	name := fmt.Sprintf("rank_%05d.safetensors", rank)
 	part.File = InFile{Name: name, Bytes: int64(len(head)) + infos[len(infos)-1].To}
-	err := writeFile(d, filepath.Join(dir, name), part.File.Bytes, func(w io.Writer) error {
+	err := disk.WriteFile(d, filepath.Join(dir, name), part.File.Bytes, func(w io.Writer) error {
 		if _, err := w.Write(head); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"phalanx/internal/disk"
 	"phalanx/nn"
 	"phalanx/tensor"
 	"phalanx/train"
@@ -81,7 +82,7 @@ func drawLayout(t *rapid.T, shape []int, label string) layoutOf {
 }
 
 // saved is a checkpoint of tensors in a folder, every rank with the ranges of its number.
-func saveTensors(t require.TestingT, d Disk, root string, at train.Position, block int, tensors []wholeTensor, layouts []layoutOf) (string, error) {
+func saveTensors(t require.TestingT, d disk.Disk, root string, at train.Position, block int, tensors []wholeTensor, layouts []layoutOf) (string, error) {
 	held := map[int][]Held{}
 	ranks := 0
 	for i, w := range tensors {
@@ -183,7 +184,7 @@ func TestReadAtAnyLayout(t *testing.T) {
 // A rank reads what it needs and little more: the blocks in which its rows lie.
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	w := newWhole("w", 1, 64, 32) // 8192 bytes, 128 a row
-	dir, err := saveTensors(t, OS{}, t.TempDir(), train.Position{Iteration: 1}, 256, []wholeTensor{w}, []layoutOf{{0, 2, []int{500, 1024}}})
+	dir, err := saveTensors(t, disk.OS{}, t.TempDir(), train.Position{Iteration: 1}, 256, []wholeTensor{w}, []layoutOf{{0, 2, []int{500, 1024}}})
 	require.NoError(t, err)
 	s, err := OpenSharded(dir)
 	require.NoError(t, err)
@@ -207,9 +208,9 @@ func TestReadFloat64(t *testing.T) {
 	x := []float64{math.Pi, math.Float64frombits(0x7ff8000000000123), math.Copysign(0, -1)}
 	root := t.TempDir()
 	at := train.Position{Iteration: 3, Samples: 24, Updates: 2}
-	part, err := WriteRank(OS{}, root, 0, at, []Held{HeldOf("x", spec, 0, x)})
+	part, err := WriteRank(disk.OS{}, root, 0, at, []Held{HeldOf("x", spec, 0, x)})
 	require.NoError(t, err)
-	dir, err := Commit(OS{}, root, manifestOf(at, BlockBytes), []*Part{part})
+	dir, err := Commit(disk.OS{}, root, manifestOf(at, BlockBytes), []*Part{part})
 	require.NoError(t, err)
 	s, err := OpenSharded(dir)
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,15 +11,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"phalanx/config"
+	"phalanx/internal/disk"
 )
 
 // Save writes weights and their config.json into a folder, which is made if need be.
 func Save(dir string, m *config.Model, tensors []Tensor, metadata map[string]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return writeError(dir, "create folder", 0, err)
+		return disk.Failed(dir, "create folder", 0, err)
 	}
 	if err := WriteConfig(dir, m); err != nil {
 		return err
@@ -30,7 +29,7 @@ func Save(dir string, m *config.Model, tensors []Tensor, metadata map[string]str
 
 // Write writes a safetensors file: names ascending, in the header and in the data, so that equal tensors give equal
 // files; the header padded with spaces to a multiple of 8 bytes. The file is written aside, synced and renamed: a
-// reader and a crash see the old file or the new one, whole. A failure of the machine is a *WriteError.
+// reader and a crash see the old file or the new one, whole. A failure of the machine is a *disk.WriteError.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	order, err := sorted(tensors)
 	if err != nil {
@@ -70,34 +69,12 @@ func header(tensors []Info, metadata map[string]string) []byte {
 	return b
 }
 
-// disk is where Write writes; tests put in one that fails.
-var disk Disk = OS{}
+// written is where Write writes; tests put in one that fails.
+var written disk.Disk = disk.OS{}
 
 // replace writes a file of size bytes aside, syncs it, puts it in the place of path and syncs the folder.
 func replace(path string, size int64, fill func(io.Writer) error) error {
-	return replaceOn(disk, path, size, fill)
-}
-
-// writeError adds what to do to the usual failures.
-func writeError(path, op string, size int64, err error) error {
-	var pe *os.PathError
-	var le *os.LinkError
-	switch { // the path is told once, by WriteError
-	case errors.As(err, &pe):
-		err = pe.Err
-	case errors.As(err, &le):
-		err = le.Err
-	}
-	hint := ""
-	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		hint = fmt.Sprintf("the disk is full, %d bytes are needed; free space or choose another folder", size)
-	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
-		hint = "the folder cannot be written; choose another or change its permissions"
-	case errors.Is(err, os.ErrNotExist):
-		hint = "the folder does not exist; make it first"
-	}
-	return &WriteError{Path: path, Op: op, Hint: hint, Err: err}
+	return disk.Replace(written, path, size, fill)
 }
 
 // quoted is a JSON string. Marshalling a string cannot fail.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"phalanx/config"
+	"phalanx/internal/disk"
 	"phalanx/tensor"
 )
 
@@ -60,12 +61,12 @@ func TestWriteRefusesWhatCouldNotBeRead(t *testing.T) {
 
 // brokenDisk fails at one operation of files.
 type brokenDisk struct {
-	OS
+	disk.OS
 	at  string
 	err error
 }
 
-func (d brokenDisk) Create(path string) (OutFile, error) {
+func (d brokenDisk) Create(path string) (disk.OutFile, error) {
 	if d.at == "create" {
 		return nil, d.err
 	}
@@ -75,7 +76,7 @@ func (d brokenDisk) Create(path string) (OutFile, error) {
 
 // brokenFile fails at one operation.
 type brokenFile struct {
-	OutFile
+	disk.OutFile
 	at  string
 	err error
 }
@@ -104,7 +105,7 @@ func (f brokenFile) Close() error {
 func TestWriteFailures(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
-	defer func() { disk = OS{} }()
+	defer func() { written = disk.OS{} }()
 	for _, c := range []struct {
 		at   string
 		err  error
@@ -117,9 +118,9 @@ func TestWriteFailures(t *testing.T) {
 		{"create", &os.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, "create: read-only file system: the folder cannot be written; choose another or change its permissions"},
 		{"create", &os.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, "create: permission denied: the folder cannot be written"},
 	} {
-		disk = brokenDisk{at: c.at, err: c.err}
+		written = brokenDisk{at: c.at, err: c.err}
 		err := Write(path, []Tensor{Of("a", []float32{1}, 1)}, nil)
-		var we *WriteError
+		var we *disk.WriteError
 		require.ErrorAs(t, err, &we)
 		require.ErrorContains(t, err, "cannot write "+path+": "+c.want)
 		var errno syscall.Errno

@@ -9,6 +9,7 @@ import (
 
 	"phalanx/checkpoint"
 	"phalanx/config"
+	"phalanx/internal/disk"
 	"phalanx/messages"
 	"phalanx/model"
 	"phalanx/oracle"
@@ -18,7 +19,7 @@ import (
 // table of contents. No rank and no process ever has the whole model.
 type saver struct {
 	j    *job
-	disk checkpoint.Disk
+	disk disk.Disk
 	last string // folder of the last checkpoint
 	err  error  // of the last attempt
 }

@@ -12,9 +12,9 @@ import (
 	"go.uber.org/zap"
 
 	"phalanx/actors"
-	"phalanx/checkpoint"
 	"phalanx/config"
 	"phalanx/data"
+	"phalanx/internal/disk"
 	"phalanx/messages"
 	"phalanx/model"
 	"phalanx/nn"
@@ -79,7 +79,7 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	}
 	j := &job{s: s, o: o, data: d, train: d.Train, grads: map[int]*gathering{}, weights: map[int]*gathering{}, probes: map[int]*gathering{}}
 	j.figures.s, j.figures.now = &j.s, time.Now
-	j.saver = saver{j: j, disk: checkpoint.OS{}}
+	j.saver = saver{j: j, disk: disk.OS{}}
 	if err := j.start(); err != nil {
 		return nil, errors.Join(&KeyError{"checkpoint.load", err}, j.close())
 	}

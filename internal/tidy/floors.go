@@ -9,9 +9,9 @@ import (
 var floors = map[string]int{
 	"cmd":    8,
 	"run":    7,
-	"oracle": 6, "explain": 6, "sim": 6, "bench": 6, "convert": 6,
+	"oracle": 6, "explain": 6, "sim": 6, "bench": 6, "convert": 6, "replay": 6,
 	"actors":    5,
-	"transport": 4, "checkpoint": 4, "data": 4, "telemetry": 4,
+	"transport": 4, "checkpoint": 4, "data": 4, "telemetry": 4, "snapshot": 4, "recording": 4,
 	"model": 3, "collective": 3, "recovery": 3,
 	"mtp": 2, "moe": 2, "hybrid": 2, "train": 2,
 	"nn": 1, "messages": 1,
@@ -26,6 +26,7 @@ var internalFrom = map[string][]string{
 	"internal/invariant": {"*"},
 	"internal/golden":    {"convert", "data", "oracle", "run"},
 	"internal/inproc":    {"explain"},
+	"internal/disk":      {"checkpoint", "recording", "run", "snapshot"},
 }
 
 // library is a dependency with a home: only its folders import it, so that it can be replaced there.

@@ -1,4 +1,6 @@
-package checkpoint
+// Package disk is the changes that a program makes to a file system so that they survive a crash: a whole new file or the old one,
+// never half of one. Checkpoints, snapshots and recordings write through it, and tests put in disks that fail.
+package disk
 
 import (
 	"errors"
@@ -9,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Disk is the changes that a save makes to a file system. What a method has done survives a power cut only once the
-// file, or the folder of a new, renamed or removed name, has been synced. Tests put in disks that fail.
+// Disk is the changes to a file system. What a method has done survives a power cut only once the file, or the folder of a
+// new, renamed or removed name, has been synced.
 type Disk interface {
 	// Create opens a file for writing, emptied if it exists.
 	Create(path string) (OutFile, error)
@@ -74,48 +76,5 @@ func (OS) SyncDir(path string) error {
 	return nil
 }
 
-// writeFile writes a file of size bytes and syncs it. Its name is synced with its folder.
-func writeFile(d Disk, path string, size int64, fill func(io.Writer) error) error {
-	f, err := d.Create(path)
-	if err != nil {
-		return writeError(path, "create", size, err)
-	}
-	op, err := "write", fill(f)
-	if err == nil {
-		op, err = "sync", f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		op, err = "close", closeErr
-	}
-	if err != nil {
-		return writeError(path, op, size, err)
-	}
-	return nil
-}
-
-// replaceOn writes a file aside, syncs it, puts it in the place of path and syncs the folder: a crash leaves the old file
-// or the new one, whole. What an earlier, killed writer left aside is overwritten.
-func replaceOn(d Disk, path string, size int64, fill func(io.Writer) error) error {
-	aside := path + ".partial"
-	if err := writeFile(d, aside, size, fill); err != nil {
-		_ = d.RemoveAll(aside) // the first error is the one to tell
-		return renamed(path, err)
-	}
-	if err := d.Rename(aside, path); err != nil {
-		_ = d.RemoveAll(aside)
-		return writeError(path, "rename", size, err)
-	}
-	if err := d.SyncDir(filepath.Dir(path)); err != nil {
-		return writeError(path, "sync folder", 0, err)
-	}
-	return nil
-}
-
-// renamed is a failure to write a file aside, told of the file itself.
-func renamed(path string, err error) error {
-	var we *WriteError
-	if errors.As(err, &we) {
-		we.Path = path
-	}
-	return err
-}
+// ReadFile is a whole file.
+func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
