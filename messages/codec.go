@@ -56,6 +56,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checksum is the CRC-32C (Castagnoli) that guards headers and payloads.
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
+// ChecksumMore is the Checksum of bytes followed by b, from that of the bytes alone; of no bytes it is 0.
+func ChecksumMore(before uint32, b []byte) uint32 { return crc32.Update(before, castagnoli, b) }
+
 // Seal sets Len and PayloadCRC for a payload.
 func (h *Header) Seal(payload []byte) {
 	h.Len = uint32(len(payload))

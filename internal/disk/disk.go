@@ -78,3 +78,13 @@ func (OS) SyncDir(path string) error {
 
 // ReadFile is a whole file.
 func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }
+
+// ReadDir is the names of what is in a folder, ascending.
+func (OS) ReadDir(path string) ([]string, error) {
+	entries, err := os.ReadDir(path)
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
+}
