@@ -85,8 +85,15 @@ func encode(w io.Writer, h Head, sections [][]byte) error {
 	return err
 }
 
-// decode reads a file; sections are views of it.
-func decode(b []byte) (h Head, sections [][]byte, err error) {
+// file is what a file holds. All slices are views of its bytes.
+type file struct {
+	head     Head
+	sections [][]byte
+	body     []byte // all sections
+}
+
+// decode reads a file.
+func decode(b []byte) (f file, err error) {
 	c := messages.ReadFrom(b)
 	if m := string(c.Bytes(len(magic))); m != magic && c.Err() == nil {
 		c.Fail(fmt.Sprintf("found %q, expected %q", m, magic))
@@ -98,24 +105,25 @@ func decode(b []byte) (h Head, sections [][]byte, err error) {
 	if n > sectionsMax {
 		c.Fail(fmt.Sprintf("found %d sections, expected at most %d", n, sectionsMax))
 	}
-	h = Head{Build: c.U64(), Rank: int(c.U32()), Step: c.U32(), Incarnation: c.U32()}
+	f.head = Head{Build: c.U64(), Rank: int(c.U32()), Step: c.U32(), Incarnation: c.U32()}
 	lengths := make([]uint64, min(n, sectionsMax))
 	for i := range lengths {
 		lengths[i] = c.U64()
 	}
 	covered := b[:len(b)-c.Left()]
 	checked(c, "header", messages.Checksum(covered))
-	crc := uint32(0)
+	body, crc := b[len(b)-c.Left():], uint32(0)
 	for _, length := range lengths {
 		if length > uint64(c.Left()) {
 			c.Fail(fmt.Sprintf("found %d bytes, expected a section of %d", c.Left(), length))
 			break
 		}
 		s := c.Bytes(int(length))
-		sections, crc = append(sections, s), messages.ChecksumMore(crc, s)
+		f.sections, crc = append(f.sections, s), messages.ChecksumMore(crc, s)
 	}
+	f.body = body[:len(body)-c.Left()]
 	checked(c, "sections", crc)
-	return h, sections, c.End()
+	return f, c.End()
 }
 
 // checked compares the checksum that follows with that of what it covers.

@@ -80,7 +80,7 @@ func TestKilledWriters(t *testing.T) {
 		newest := steps[len(steps)-1]
 		require.GreaterOrEqual(t, newest, max(durable, told), "kill %d", i)
 		for _, step := range steps {
-			sections, err := s.Load(step)
+			sections, err := s.Sections(step)
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(stateAt(step)[0], sections[0]))
 			require.Equal(t, stateAt(step)[1], sections[1])

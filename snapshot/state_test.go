@@ -52,12 +52,12 @@ func FuzzDecode(f *testing.F) {
 	f.Add(b.Bytes())
 	f.Add(b.Bytes()[:30])
 	f.Fuzz(func(t *testing.T, file []byte) {
-		h, sections, err := decode(file)
+		f, err := decode(file)
 		if err != nil {
 			return
 		}
 		var again bytes.Buffer
-		require.NoError(t, encode(&again, h, sections))
+		require.NoError(t, encode(&again, f.head, f.sections))
 		require.Equal(t, file, again.Bytes())
 	})
 }

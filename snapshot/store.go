@@ -1,12 +1,8 @@
 package snapshot
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -49,8 +45,7 @@ type Options struct {
 
 // Store keeps the snapshots of one incarnation of a rank, and reads those of all. It may be used from several goroutines.
 type Store struct {
-	dir string
-	o   Options
+	Files
 
 	mu      sync.Mutex
 	wake    *sync.Cond
@@ -71,16 +66,10 @@ type task struct {
 // Open opens the folder of a rank's snapshots and makes it if it is not there. Several ranks may share a folder. What killed
 // writers of this rank have left half-written is removed.
 func Open(dir string, o Options) (*Store, error) {
-	if o.Disk == nil {
-		o.Disk = disk.OS{}
-	}
-	if o.Warn == nil {
-		o.Warn = func(error) {}
-	}
-	if err := o.Disk.MkdirAll(dir); err != nil {
+	s := &Store{Files: Read(dir, o), closed: make(chan struct{})}
+	if err := s.o.Disk.MkdirAll(dir); err != nil {
 		return nil, disk.Failed(dir, "create folder", 0, err)
 	}
-	s := &Store{dir: dir, o: o, closed: make(chan struct{})}
 	s.wake = sync.NewCond(&s.mu)
 	if err := s.tidy(); err != nil {
 		return nil, err
@@ -124,90 +113,4 @@ func parse(base string) (n name, ok bool) {
 		return name{}, false
 	}
 	return n, n.String() == base
-}
-
-// files are the names of the rank's files: ascending steps, of one step the newest incarnation first.
-func (s *Store) files() ([]name, error) {
-	names, err := s.o.Disk.ReadDir(s.dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading the snapshots of rank %d: %w", s.o.Rank, err)
-	}
-	var list []name
-	for _, base := range names {
-		if n, ok := parse(base); ok && n.rank == s.o.Rank {
-			list = append(list, n)
-		}
-	}
-	slices.SortFunc(list, func(a, b name) int {
-		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(b.incarnation, a.incarnation))
-	})
-	return list, nil
-}
-
-// List is the steps of which there is a whole snapshot, ascending. Every file is read: Options.Warn is told of those that are left
-// out. A folder that cannot be read has none, and Warn is told.
-func (s *Store) List() []uint32 {
-	list, err := s.files()
-	if err != nil {
-		s.o.Warn(err)
-	}
-	var steps []uint32
-	for _, n := range list {
-		if len(steps) > 0 && steps[len(steps)-1] == n.step {
-			continue
-		}
-		if _, err := s.read(n); err != nil {
-			s.o.Warn(err)
-			continue
-		}
-		steps = append(steps, n.step)
-	}
-	return steps
-}
-
-// Load is the sections of the snapshot of a step, of the newest incarnation whose file is whole. The error is a *MissingError.
-func (s *Store) Load(step uint32) (sections [][]byte, err error) {
-	list, err := s.files()
-	if err != nil {
-		return nil, err
-	}
-	var bad error
-	for _, n := range list {
-		if n.step != step {
-			continue
-		}
-		sections, err := s.read(n)
-		if err == nil {
-			return sections, nil
-		}
-		s.o.Warn(err)
-		bad = errors.Join(bad, err)
-	}
-	return nil, &MissingError{Dir: s.dir, Rank: s.o.Rank, Step: step, Bad: bad}
-}
-
-// read is the sections of a file that is what its name says. The error is a *FileError.
-func (s *Store) read(n name) ([][]byte, error) {
-	path := filepath.Join(s.dir, n.String())
-	b, err := s.o.Disk.ReadFile(path)
-	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return nil, &FileError{Path: path, Err: err}
-	}
-	h, sections, err := decode(b)
-	want := Head{Build: s.o.Build, Rank: n.rank, Step: n.step, Incarnation: n.incarnation}
-	switch {
-	case err != nil:
-	case h.Build != want.Build:
-		err = fmt.Errorf("found build %016x, expected %016x: it is of another build of the program or another scenario", h.Build, want.Build)
-	case h != want:
-		err = fmt.Errorf("found one of rank %d, step %d, incarnation %d, expected rank %d, step %d, incarnation %d", h.Rank, h.Step, h.Incarnation, n.rank, n.step, n.incarnation)
-	}
-	if err != nil {
-		return nil, &FileError{Path: path, Err: err}
-	}
-	return sections, nil
 }

@@ -62,9 +62,12 @@ func TestWhatIsSavedCanBeLoaded(t *testing.T) {
 	require.NoError(t, saved(other, 7, []byte("other")))
 
 	require.Equal(t, []uint32{2, 4}, s.List())
-	sections, err := s.Load(4)
+	sections, err := s.Sections(4)
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{big, {}, []byte("edges")}, sections)
+	whole, err := s.Load(4)
+	require.NoError(t, err)
+	require.Equal(t, append(slices.Clone(big), "edges"...), whole)
 	require.Equal(t, []string{"rank-00002.step-0000000007.inc-00001.snapshot", "rank-00003.step-0000000002.inc-00001.snapshot",
 		"rank-00003.step-0000000004.inc-00001.snapshot"}, names(t, dir))
 
@@ -91,13 +94,13 @@ func TestIncarnations(t *testing.T) {
 	require.NoError(t, saved(second, 5, []byte("of 2")))
 	require.Equal(t, []string{"rank-00000.step-0000000005.inc-00001.snapshot", "rank-00000.step-0000000005.inc-00002.snapshot",
 		"rank-00000.step-0000000006.inc-00002.snapshot.tmp", "rank-00000.step-0000000006.inc-00003.snapshot.tmp"}, names(t, dir))
-	sections, err := second.Load(5)
+	sections, err := second.Sections(5)
 	require.NoError(t, err)
 	require.Equal(t, "of 2", string(sections[0]))
 
 	path := filepath.Join(dir, "rank-00000.step-0000000005.inc-00002.snapshot")
 	require.NoError(t, os.Truncate(path, 40))
-	sections, err = second.Load(5)
+	sections, err = second.Sections(5)
 	require.NoError(t, err)
 	require.Equal(t, "of 1", string(sections[0]))
 	require.Equal(t, []uint32{5}, second.List())
@@ -117,7 +120,7 @@ func TestDamageIsSeen(t *testing.T) {
 	require.EqualValues(t, len(whole), size([][]byte{[]byte("local"), []byte("groups")}))
 	for bit := range len(whole) * 8 {
 		d.Change(faulty.Faults{RotBit: int64(bit) + 1})
-		_, err := s.Load(4)
+		_, err := s.Sections(4)
 		var f *FileError
 		require.ErrorAs(t, err, &f, "bit %d", bit)
 		require.Empty(t, s.List())
@@ -147,7 +150,7 @@ func TestWhatIsNoSnapshotIsLeftOut(t *testing.T) {
 
 	d.Change(faulty.Faults{StaleFor: filepath.Join(dir, names(t, dir)[0])})
 	require.NoError(t, saved(s, 8, []byte("eight")))
-	_, err := s.Load(8)
+	_, err := s.Sections(8)
 	require.ErrorContains(t, err, "found one of rank 0, step 4, incarnation 1, expected rank 0, step 8, incarnation 1")
 
 	another, warnings := open(t, dir, Options{Incarnation: 2, Build: 4})
