@@ -13,10 +13,12 @@ type Kind uint8
 
 // The kinds of message. Values are part of the wire: append only.
 const (
-	Data   Kind = iota + 1 // a piece of a tensor
-	Credit                 // the receiver took pieces: the sender may send that many more
-	Hello                  // a rank is there
-	Bye                    // a rank leaves
+	Data    Kind = iota + 1 // a piece of a tensor
+	Credit                  // the receiver took pieces: the sender may send that many more
+	Hello                   // a rank is there
+	Bye                     // a rank leaves
+	Reset                   // the receiver of an edge wants it to begin anew
+	Control                 // bytes of the layer above, beside the tensors
 )
 
 // NoLayer is Header.Layer of what belongs to no layer.

@@ -17,6 +17,10 @@ func (k Kind) String() string {
 		return "hello"
 	case Bye:
 		return "bye"
+	case Reset:
+		return "reset"
+	case Control:
+		return "control"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }

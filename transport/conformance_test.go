@@ -183,6 +183,29 @@ func TestPayloadsAreAligned(t *testing.T) {
 	})
 }
 
+// TestControlBodiesCross: in order between two ranks, each with its source, and to nobody who did not ask for them.
+func TestControlBodiesCross(t *testing.T) {
+	overEveryNetwork(t, func(t *testing.T, n transport.Network) {
+		fail := func(err error) { t.Error(err) }
+		said := make(chan string, 10)
+		_, err := n.Open(1, transport.Handler{Receive: func(transport.Message) {}, Fail: fail,
+			Control: func(src int, body []byte) { said <- fmt.Sprintf("%d:%s", src, body) }})
+		require.NoError(t, err)
+		link, err := n.Open(0, transport.Handler{Receive: func(transport.Message) {}, Fail: fail})
+		require.NoError(t, err)
+		c := link.(transport.Controller)
+		require.NoError(t, c.Control(0, []byte("nobody listens")))
+		for _, s := range []string{"a", "", "c"} {
+			require.NoError(t, c.Control(1, []byte(s)))
+		}
+		require.Equal(t, []string{"0:a", "0:", "0:c"}, []string{<-said, <-said, <-said})
+		require.EqualValues(t, 4, n.(transport.Counter).Stats().Controls)
+		require.ErrorIs(t, c.Control(-1, nil), transport.ErrMisuse)
+		require.NoError(t, n.Close())
+		require.ErrorIs(t, c.Control(1, nil), transport.ErrClosed)
+	})
+}
+
 // TestNothingIsReceivedAfterClose closes while messages are on the way.
 func TestNothingIsReceivedAfterClose(t *testing.T) {
 	overEveryNetwork(t, func(t *testing.T, n transport.Network) {

@@ -25,11 +25,24 @@ type Link interface {
 }
 
 // Handler is what a rank gives to Open. Receive gets whole messages, in order for one (source, channel); Fail gets
-// what the link could not heal (a lost or corrupt piece, a broken connection) as a *LinkError. Both are called from
+// what the link could not heal (a lost or corrupt piece, a broken connection) as a *LinkError. All are called from
 // goroutines of the link, or of a sender, and must neither block nor close the network.
 type Handler struct {
 	Receive func(Message)
 	Fail    func(error)
+	// Lost makes the link a healing one, if the network has those: losses, damage, silence, outages and other lives of
+	// a peer do not fail it. The way to or from the peer begins anew instead, and messages that were on it are gone:
+	// the owner asks the peer for what it lacks. Every beginning calls Lost once at each end, when messages can cross
+	// again. What follows may repeat what has been received, and does so in order.
+	Lost func(peer int)
+	// Control gets the bodies that peers have given to Controller.Control; nil throws them away. The body is its own.
+	Control func(src int, body []byte)
+}
+
+// Controller is a link that carries bodies of the layer above beside the messages. They never wait behind data, and
+// may be lost, repeated, or overtake each other. Control takes the body, and does not wait.
+type Controller interface {
+	Control(dst int, body []byte) error
 }
 
 // Network opens the links of one run. All ranks of a process open theirs before any of them sends.
@@ -51,8 +64,16 @@ type Stats struct {
 	Pieces        uint64 // pieces they went in
 	Bytes         uint64 // payload bytes sent
 	Credits       uint64 // credit messages sent
-	SlowConsumers uint64 // pieces a client dropped for want of room; each one fails the run
+	SlowConsumers uint64 // pieces a client dropped for want of room; each one fails the run, unless the link heals
 	Reconnects    uint64 // connections that were lost and came back
+
+	// Of healing links.
+	Lost     uint64 // edges from here that began anew
+	Dropped  uint64 // messages that were thrown away with them, or while their receiver was away
+	Fenced   uint64 // frames of earlier lives of a peer, dropped
+	Corrupt  uint64 // damaged frames, dropped
+	Foreign  uint64 // frames of another run or build, dropped
+	Controls uint64 // control bodies sent
 }
 
 // Counter is a network that counts.

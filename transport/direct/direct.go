@@ -19,6 +19,7 @@ type Network struct {
 	handlers map[int]transport.Handler
 	messages atomic.Uint64
 	bytes    atomic.Uint64
+	controls atomic.Uint64
 }
 
 // New is a network without links. A zero identity is fine for ranks that can only be of one build.
@@ -32,7 +33,7 @@ func (n *Network) Name() string { return "direct" }
 // Stats counts messages and bytes; every message is one piece.
 func (n *Network) Stats() transport.Stats {
 	m := n.messages.Load()
-	return transport.Stats{Messages: m, Pieces: m, Bytes: n.bytes.Load()}
+	return transport.Stats{Messages: m, Pieces: m, Bytes: n.bytes.Load(), Controls: n.controls.Load()}
 }
 
 // Open makes the link of a rank.
@@ -93,6 +94,27 @@ func (l *link) Send(m transport.Message) error {
 
 // Consumed does nothing: the payload belongs to its receiver, and nobody waits for credit.
 func (l *link) Consumed(transport.Message) {}
+
+// Control hands a body to its destination. It implements transport.Controller.
+func (l *link) Control(dst int, body []byte) error {
+	l.net.mu.RLock()
+	h, ok := l.net.handlers[dst]
+	l.net.mu.RUnlock()
+	if !ok {
+		return &transport.LinkError{Kind: transport.ErrMisuse, Src: l.rank, Dst: dst, Chan: transport.Unknown,
+			Found: "no such rank in this process", Expected: "one that was opened"}
+	}
+	open := l.net.gate.Do(func() {
+		if h.Control != nil {
+			h.Control(l.rank, body)
+		}
+	})
+	if !open {
+		return &transport.LinkError{Kind: transport.ErrClosed, Src: l.rank, Dst: dst, Chan: transport.Unknown}
+	}
+	l.net.controls.Add(1)
+	return nil
+}
 
 // GivesPayloads says that a received payload is the receiver's for good: nobody else holds it.
 func (*Network) GivesPayloads() bool { return true }

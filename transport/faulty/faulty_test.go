@@ -86,6 +86,16 @@ func TestDelayLetsOnePass(t *testing.T) {
 	})
 }
 
+func TestControlPasses(t *testing.T) {
+	p := newPair(t, Plan{Seed: 1, Drop: 1})
+	said := ""
+	_, err := p.net.Open(2, transport.Handler{Receive: func(transport.Message) {}, Fail: func(err error) { t.Error(err) },
+		Control: func(src int, body []byte) { said = fmt.Sprintf("%d:%s", src, body) }})
+	require.NoError(t, err)
+	require.NoError(t, p.out.(transport.Controller).Control(2, []byte("word")))
+	require.Equal(t, "0:word", said)
+}
+
 // TestCorruptIsCaughtByTheChecksum: whichever bit flips, the receiver hears of damage and never of wrong bytes.
 func TestCorruptIsCaughtByTheChecksum(t *testing.T) {
 	p := newPair(t, Plan{Seed: 7, Corrupt: 1})

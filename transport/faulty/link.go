@@ -49,6 +49,16 @@ func (l *link) Send(m transport.Message) error {
 	return err
 }
 
+// Control passes a body on, unharmed. It implements transport.Controller if the inner link does.
+func (l *link) Control(dst int, body []byte) error {
+	c, ok := l.Link.(transport.Controller)
+	if !ok {
+		return &transport.LinkError{Kind: transport.ErrMisuse, Src: l.rank, Dst: dst, Chan: transport.Unknown,
+			Found: fmt.Sprintf("a control body for a network that is %s", l.net.inner.Name()), Expected: "one whose links carry them"}
+	}
+	return c.Control(dst, body)
+}
+
 func (l *link) send(m transport.Message, fault Fault, nth int) error {
 	switch fault {
 	case Drop, Delay:

@@ -19,6 +19,7 @@ const (
 	pingsMax       = 5
 	flushTimeout   = 10 * time.Second // a write that takes longer has lost its peer
 	reconnectWait  = 50 * time.Millisecond
+	awaitWait      = 200 * time.Millisecond // between first attempts of a network that waits for its server
 )
 
 // dial makes a connection. The first attempt fails or succeeds within the timeout; later NATS tries again for ever,
@@ -96,10 +97,13 @@ func (l *link) handlers(which string) []nats.Option {
 				log.Warn("connection lost, trying again", zap.Error(err))
 			}
 		}),
+		nats.RetryOnFailedConnect(l.heals()),
+		nats.ConnectHandler(func(*nats.Conn) { l.back() }),
 		nats.ReconnectHandler(func(c *nats.Conn) {
 			l.net.reconnects.Add(1)
 			log.Warn("connection is back")
 			l.checkPayload(c)
+			l.back()
 			signal(l.wake)
 		}),
 		nats.ClosedHandler(func(c *nats.Conn) {
@@ -117,6 +121,9 @@ func (l *link) asyncError(log *zap.Logger, sub *nats.Subscription, err error) {
 	switch {
 	case errors.Is(err, nats.ErrSlowConsumer):
 		l.countDrops(sub)
+		if l.heals() {
+			return // the gap will be seen
+		}
 		l.failLink(transport.ErrSlowConsumer, fmt.Errorf("subscription %s: %w", sub.Subject, err))
 	case errors.Is(err, nats.ErrPermissionViolation), errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
 		errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrMaxPayload):

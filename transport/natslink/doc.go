@@ -30,5 +30,13 @@
 // misses an answer probes: a Hello with its next piece number, in order behind its pieces. The receiver compares the
 // number with what it has (a gap is a loss) and answers with all totals. Losses, damage, foreign messages, dropped
 // pieces, a server that stays away for Options.Outage and a rank that stays silent for three times as long are
-// reported through Handler.Fail. This version does not heal them.
+// reported through Handler.Fail.
+//
+// # Healing
+//
+// A link whose Handler has Lost fails for none of these. The edge begins anew: its number has the epoch in its upper
+// half, the sender moves on to the next one, throws away what waits and is on the way, and says so with a probe; both
+// ends call Lost. A receiver that misses something takes nothing more and asks for a new epoch until it comes. What is
+// lost is the owner's to send again: package recovery keeps it anyway. See renew.go for the machine, heal.go for the
+// link around it.
 package natslink

@@ -3,6 +3,7 @@ package natslink
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -28,6 +29,8 @@ type rank struct {
 	some *sync.Cond
 	in   []transport.Message
 	errs []error
+	lost []int    // peers, of a healing link
+	said []string // control bodies, "src body"
 }
 
 func open(t *testing.T, n *Network, number int) *rank {
@@ -36,6 +39,21 @@ func open(t *testing.T, n *Network, number int) *rank {
 	link, err := n.Open(number, transport.Handler{
 		Receive: func(m transport.Message) { r.note(func() { r.in = append(r.in, m) }) },
 		Fail:    func(err error) { r.note(func() { r.errs = append(r.errs, err) }) },
+	})
+	require.NoError(t, err)
+	r.link = link
+	return r
+}
+
+// heal opens a healing link.
+func heal(t *testing.T, n *Network, number int) *rank {
+	r := &rank{}
+	r.some = sync.NewCond(&r.mu)
+	link, err := n.Open(number, transport.Handler{
+		Receive: func(m transport.Message) { r.note(func() { r.in = append(r.in, m) }) },
+		Fail:    func(err error) { r.note(func() { r.errs = append(r.errs, err) }) },
+		Lost:    func(peer int) { r.note(func() { r.lost = append(r.lost, peer) }) },
+		Control: func(src int, b []byte) { r.note(func() { r.said = append(r.said, fmt.Sprintf("%d %s", src, b)) }) },
 	})
 	require.NoError(t, err)
 	r.link = link
@@ -81,6 +99,26 @@ func (r *rank) failure(t *testing.T) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.errs[0]
+}
+
+// loses waits until the link has begun anew with a peer that many times.
+func (r *rank) loses(t *testing.T, peer, times int) {
+	t.Helper()
+	r.until(t, fmt.Sprintf("%d losses with %d", times, peer), func() bool { return count(r.lost, peer) >= times })
+}
+
+func count(list []int, v int) (n int) {
+	for _, x := range list {
+		if x == v {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *rank) control(t *testing.T, dst int, body string) {
+	t.Helper()
+	require.NoError(t, r.link.(transport.Controller).Control(dst, []byte(body)))
 }
 
 func (r *rank) waiting() int {

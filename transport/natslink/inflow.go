@@ -14,12 +14,14 @@ type inflow struct {
 	edges map[int]*inEdge
 	order []*inEdge // as they were made
 	owned map[ownedKey]owned
+	begun []int // peers of edges that began anew, until the link has told its owner
 }
 
 // inEdge is the way from one rank.
 type inEdge struct {
 	src    int
-	inc    uint32 // incarnation of the first piece; every other must have it
+	inc    uint32 // incarnation of the first piece; every other must have it, or the link heals
+	epoch  uint32 // beginnings before this one
 	pieces uint64 // arrived
 	bytes  uint64 // of them
 	told   uint64 // bytes, the last time credit was sent
@@ -27,7 +29,8 @@ type inEdge struct {
 	order  []*inChan
 	due    bool // credit is to be sent
 	full   bool // with all totals, not only what is new
-	failed bool
+	failed bool // nothing more is taken, in this epoch
+	refuse bool // the sender is to be told so
 }
 
 // inChan is one channel of an edge.
@@ -52,6 +55,7 @@ type partial struct {
 // ownedKey names a delivered message by its last piece, which no other message shares.
 type ownedKey struct {
 	src  uint16
+	inc  uint32
 	edge uint64
 }
 
@@ -65,6 +69,8 @@ type owned struct {
 
 // totals is the body of a credit: everything that arrived and was given back on an edge since the beginning.
 type totals struct {
+	inc           uint32 // of the sender and
+	epoch         uint32 // of the edge that they are of; in the header of the credit
 	pieces, bytes uint64
 	chans         []chanTotal
 }
@@ -124,7 +130,7 @@ func (r *inflow) count(e *inEdge, c *inChan, part *partial, h *messages.Header) 
 		if part.pooled {
 			o.buf = part.buf
 		}
-		r.owned[ownedKey{h.Src, h.Edge}] = o
+		r.owned[ownedKey{h.Src, h.Incarnation, h.Edge}] = o
 		c.waiting++
 		c.part = nil
 	} else {
@@ -146,13 +152,16 @@ func (c *inChan) release() {
 
 // consumed gives a message back and returns its buffer, if the link may reuse it.
 func (r *inflow) consumed(h *messages.Header) ([]byte, *inEdge, error) {
-	key := ownedKey{h.Src, h.Edge}
+	key := ownedKey{h.Src, h.Incarnation, h.Edge}
 	o, ok := r.owned[key]
 	if !ok {
 		return nil, nil, &transport.LinkError{Kind: transport.ErrMisuse, Src: int(h.Src), Dst: int(h.Dst), Chan: int(h.Chan),
 			Found: fmt.Sprintf("Consumed of message %d", h.Edge), Expected: "one that was received, once"}
 	}
 	delete(r.owned, key)
+	if o.edge.chans[o.ch.id] != o.ch { // the edge has begun anew since: nobody waits for this credit
+		return o.buf, o.edge, nil
+	}
 	o.ch.credited += o.held
 	o.ch.waiting--
 	o.ch.release()
@@ -183,7 +192,7 @@ func (e *inEdge) owe() []totals {
 	var out []totals
 	for {
 		n := min(len(chans), creditChansMax)
-		out = append(out, totals{pieces: e.pieces, bytes: e.bytes, chans: chans[:n]})
+		out = append(out, totals{inc: e.inc, epoch: e.epoch, pieces: e.pieces, bytes: e.bytes, chans: chans[:n]})
 		if chans = chans[n:]; len(chans) == 0 {
 			return out
 		}

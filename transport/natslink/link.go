@@ -16,8 +16,9 @@ import (
 	"phalanx/transport"
 )
 
-// link is one rank's end. Four goroutines move it: NATS's two subscriptions (pieces, credits), a writer that
-// publishes pieces so that Send never waits for a socket, and a keeper that sends credits and watches.
+// link is one rank's end. Four goroutines move it: NATS's two subscriptions (pieces, control), a writer that
+// publishes pieces so that Send never waits for a socket, and a keeper that sends credits and control bodies and
+// watches.
 type link struct {
 	net  *Network
 	rank int
@@ -31,7 +32,19 @@ type link struct {
 	mu     sync.Mutex
 	out    outflow
 	in     inflow
-	broken bool // a failure of the whole link was reported
+	opened bool              // both connections and subscriptions have been made
+	broken bool              // a failure of the whole link was reported
+	bodies fifo[body]        // control bodies to send
+	parts  map[int]*bodyPart // control bodies in the making
+	seq    uint64            // control bodies sent; the keeper's
+
+	lives   map[int]uint32 // incarnations of the peers that have spoken, as are the next two a healing link's
+	strange bool           // a foreign frame was logged
+
+	say func(dst int, frame []byte) error // publishes on the control connection
+
+	every  time.Duration // between ticks
+	outage time.Duration // ticks add up to it before a server is given up
 
 	pool  pool
 	wake  chan struct{} // the writer has something to do
@@ -43,15 +56,24 @@ type link struct {
 }
 
 func newLink(n *Network, rank int, h transport.Handler, lim limits) *link {
-	return &link{
-		net: n, rank: rank, h: h,
-		out:  outflow{lim: lim, edges: map[int]*outEdge{}},
+	l := &link{
+		net: n, rank: rank, h: h, every: n.opts.tick, outage: n.opts.Outage,
+		lives: map[int]uint32{}, parts: map[int]*bodyPart{},
+		out:  outflow{lim: lim, heals: h.Lost != nil, edges: map[int]*outEdge{}},
 		in:   inflow{lim: lim, edges: map[int]*inEdge{}, owned: map[ownedKey]owned{}},
 		pool: pool{bytesMax: max(64<<20, 2*int(lim.channel))},
 		wake: make(chan struct{}, 1),
 		due:  make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
+	every, outage := tickDefault, outageDefault
+	if l.heals() {
+		every, outage = tickHealing, outageHealing
+	}
+	l.say = func(dst int, frame []byte) error { return l.ctrl.Publish(n.controlSubject(dst), frame) }
+	setDefault(&l.every, every)
+	setDefault(&l.outage, outage)
+	return l
 }
 
 // connected says whether both connections stand.
@@ -108,19 +130,23 @@ func (l *link) Consumed(m transport.Message) {
 
 // receive takes a piece from NATS.
 func (l *link) receive(m *nats.Msg) {
+	src := lastToken(m.Subject)
 	if l.net.opts.tamper == nil {
-		l.frame(m.Subject, m.Data)
+		l.frame(src, m.Data)
 		return
 	}
 	for _, f := range l.net.opts.tamper(m.Data) {
-		l.frame(m.Subject, f)
+		l.frame(src, f)
 	}
 }
 
 // frame checks a piece, puts it in its place, and delivers the message it completes.
-func (l *link) frame(subject string, frame []byte) {
-	src := lastToken(subject)
+func (l *link) frame(src int, frame []byte) {
 	h, payload, err := messages.DecodeFrame(frame)
+	if err != nil && l.heals() {
+		l.damaged(src)
+		return
+	}
 	if err != nil {
 		kind := transport.ErrCorrupt
 		if errors.Is(err, messages.ErrVersion) {
@@ -134,6 +160,10 @@ func (l *link) frame(subject string, frame []byte) {
 		return
 	}
 	if err := l.checkName(&h, src); err != nil {
+		if l.heals() {
+			l.stranger(err)
+			return
+		}
 		l.failEdge(src, err)
 		return
 	}
@@ -163,62 +193,69 @@ func (l *link) checkName(h *messages.Header, src int) error {
 func (l *link) accept(h *messages.Header, payload []byte) (msg transport.Message, done bool, err error) {
 	l.mu.Lock()
 	e := l.in.edge(int(h.Src), h.Incarnation)
-	if e.failed {
-		l.mu.Unlock()
-		return msg, false, nil // reported, and nothing that follows can be whole
-	}
-	if err := e.expect(h); err != nil {
-		l.mu.Unlock()
+	take, err := l.admit(e, h)
+	if !take {
+		l.unlock()
 		return msg, false, err
-	}
-	if h.Kind == messages.Hello { // a probe, and nothing is missing: answer with all totals
-		e.due, e.full = true, true
-		l.mu.Unlock()
-		signal(l.due)
-		return msg, false, nil
 	}
 	c := e.channel(h.Chan)
 	part := c.part
-	l.mu.Unlock()
+	l.unlock()
 
 	if h.Kind != messages.Data {
-		return msg, false, &transport.LinkError{Kind: transport.ErrDisorder, Src: int(h.Src), Dst: l.rank, Chan: int(h.Chan),
+		err = &transport.LinkError{Kind: transport.ErrDisorder, Src: int(h.Src), Dst: l.rank, Chan: int(h.Chan),
 			Found: h.Kind.String(), Expected: "data or hello"}
+	} else {
+		part, err = place(part, h, payload, &l.pool)
 	}
-	if part, err = place(part, h, payload, &l.pool); err != nil {
-		return msg, false, err
-	}
-
 	l.mu.Lock()
-	done = l.in.count(e, c, part, h)
-	due := e.due
+	defer l.unlock()
+	switch {
+	case err == nil:
+		done = l.in.count(e, c, part, h)
+		return transport.Message{Header: part.header, Payload: part.buf}, done, nil
+	case l.heals():
+		e.refusing()
+		err = nil
+	}
+	return msg, false, err
+}
+
+// admit compares a piece with what must come next; take: it does. A probe is answered, and not taken. Edges that come
+// are changed by the data subscription alone, so that it can copy pieces without the lock. The caller has it.
+func (l *link) admit(e *inEdge, h *messages.Header) (take bool, err error) {
+	switch {
+	case l.heals() && l.late(int(h.Src), h.Incarnation):
+	case l.heals():
+		a := e.admit(h)
+		if a.lost {
+			l.in.begun = append(l.in.begun, e.src)
+		}
+		return a.take, nil
+	case e.failed: // reported, and nothing that follows can be whole
+	case e.expect(h) != nil:
+		return false, e.expect(h)
+	case h.Kind == messages.Hello: // nothing is missing: answer with all totals
+		e.due, e.full = true, true
+	default:
+		return true, nil
+	}
+	return false, nil
+}
+
+// unlock lets go of the lock and does what has become due meanwhile.
+func (l *link) unlock() {
+	due := false
+	for _, e := range l.in.order {
+		due = due || e.due || e.refuse
+	}
+	begun := append(l.in.begun, l.out.begun...)
+	l.in.begun, l.out.begun = nil, nil
 	l.mu.Unlock()
 	if due {
 		signal(l.due)
 	}
-	return transport.Message{Header: part.header, Payload: part.buf}, done, nil
-}
-
-// credit takes a credit from NATS.
-func (l *link) credit(m *nats.Msg) {
-	h, body, err := messages.DecodeFrame(m.Data)
-	if err == nil {
-		err = l.net.id.Check(&h)
-	}
-	var t totals
-	if err == nil {
-		t, err = decodeTotals(body)
-	}
-	if err == nil {
-		l.mu.Lock()
-		err = l.out.credited(int(h.Src), t)
-		l.mu.Unlock()
-	}
-	if err != nil {
-		l.fail(&transport.LinkError{Kind: transport.ErrDisorder, Src: l.rank, Dst: int(h.Src), Chan: transport.Unknown, Cause: err})
-		return
-	}
-	signal(l.wake)
+	l.begun(begun)
 }
 
 // failEdge reports the first failure of the way from src; the pieces that follow are dropped.

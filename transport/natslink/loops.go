@@ -82,10 +82,10 @@ func (l *link) publish(subject string, frame []byte) bool {
 	}
 }
 
-// keep sends credits when they are due, and looks at the state of things once a tick.
+// keep sends control bodies and credits when they are due, and looks at the state of things once a tick.
 func (l *link) keep() {
 	defer l.loops.Done()
-	ticker := time.NewTicker(l.net.opts.tick)
+	ticker := time.NewTicker(l.every)
 	defer ticker.Stop()
 	for {
 		select {
@@ -95,57 +95,31 @@ func (l *link) keep() {
 		case <-l.stop:
 			return
 		}
+		l.sendBodies()
 		l.sendCredits()
 	}
-}
-
-// sendCredits publishes what is due on all edges. What cannot go now is due again, with all totals.
-func (l *link) sendCredits() {
-	for i := 0; ; i++ {
-		l.mu.Lock()
-		if i >= len(l.in.order) {
-			l.mu.Unlock()
-			return
-		}
-		e := l.in.order[i]
-		owed := e.owe()
-		l.mu.Unlock()
-		for _, t := range owed {
-			if err := l.sendCredit(e.src, &t); err != nil {
-				l.mu.Lock()
-				e.due, e.full = true, true // the next tick tries again
-				l.mu.Unlock()
-				break
-			}
-		}
-	}
-}
-
-func (l *link) sendCredit(dst int, t *totals) error {
-	h := messages.Header{Dst: uint16(dst)}
-	body := t.encode()
-	if err := l.net.id.Stamp(&h, l.rank, len(body)); err != nil {
-		return err
-	}
-	h.Kind = messages.Credit
-	if err := l.ctrl.Publish(l.net.creditSubject(dst), encodeFrame(nil, &h, body)); err != nil {
-		return err
-	}
-	l.net.credits.Add(1)
-	return nil
 }
 
 // tick counts how long the server has been away and starts probes. Ticks are counted, not time: a process that was
 // stopped for an hour has missed an hour, and not waited for one.
 func (l *link) tick() {
-	ticks := int(max(1, l.net.opts.Outage/l.net.opts.tick))
-	if !l.connected() {
-		if l.down++; l.down == ticks {
-			l.failLink(transport.ErrConnection, fmt.Errorf("no server at %s for %v", l.net.where, l.net.opts.Outage))
+	ticks := int(max(1, l.outage/l.every))
+	switch {
+	case l.connected():
+		l.down = 0
+	case l.down <= ticks:
+		l.down++
+	}
+	if l.heals() {
+		l.watch(ticks)
+		return
+	}
+	if l.down > 0 {
+		if l.down == ticks {
+			l.failLink(transport.ErrConnection, fmt.Errorf("no server at %s for %v", l.net.where, l.outage))
 		}
 		return
 	}
-	l.down = 0
 	var failures []error
 	l.mu.Lock()
 	for _, e := range l.out.tick(silenceOutages * ticks) {

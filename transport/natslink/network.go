@@ -32,7 +32,7 @@ type Network struct {
 	links  map[int]*link
 	closed bool
 
-	messages, pieces, bytes, credits, reconnects atomic.Uint64
+	messages, pieces, bytes, credits, reconnects, controls, fenced, corrupt, foreign atomic.Uint64
 }
 
 // Start reaches the server, or starts the embedded one, and reads its limits. The context bounds the start only.
@@ -66,6 +66,14 @@ func (n *Network) greet(ctx context.Context) error {
 		timeout = max(time.Millisecond, min(timeout, time.Until(d)))
 	}
 	c, err := n.dial("phalanx start", timeout)
+	for err != nil && n.opts.Await && ctx.Err() == nil {
+		n.log.Warn("waiting for a server", zap.Error(err))
+		select {
+		case <-ctx.Done():
+		case <-time.After(awaitWait):
+			c, err = n.dial("phalanx start", connectTimeout)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -94,11 +102,16 @@ func (n *Network) URL() string {
 
 // Stats counts what the links of this process did.
 func (n *Network) Stats() Stats {
-	s := Stats{Messages: n.messages.Load(), Pieces: n.pieces.Load(), Bytes: n.bytes.Load(), Credits: n.credits.Load(), Reconnects: n.reconnects.Load()}
+	s := Stats{Messages: n.messages.Load(), Pieces: n.pieces.Load(), Bytes: n.bytes.Load(), Credits: n.credits.Load(), Reconnects: n.reconnects.Load(),
+		Controls: n.controls.Load(), Fenced: n.fenced.Load(), Corrupt: n.corrupt.Load(), Foreign: n.foreign.Load()}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, l := range n.links {
 		s.SlowConsumers += l.countDrops(l.pieces)
+		l.mu.Lock()
+		s.Lost += l.out.lost
+		s.Dropped += l.out.gone
+		l.mu.Unlock()
 	}
 	return s
 }
@@ -108,7 +121,11 @@ func (n *Network) Trouble() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var ranks []int
+	limit := "trying again"
 	for _, l := range n.links {
+		if !l.heals() {
+			limit = fmt.Sprintf("trying again for at most %v", l.outage)
+		}
 		if !l.connected() {
 			ranks = append(ranks, l.rank)
 		}
@@ -118,7 +135,7 @@ func (n *Network) Trouble() error {
 	}
 	slices.Sort(ranks)
 	return &transport.LinkError{Kind: transport.ErrConnection, Src: transport.Unknown, Dst: ranks[0], Chan: transport.Unknown,
-		Cause: fmt.Errorf("no server at %s for ranks %v; trying again for at most %v", n.where, ranks, n.opts.Outage)}
+		Cause: fmt.Errorf("no server at %s for ranks %v; %s", n.where, ranks, limit)}
 }
 
 func (n *Network) pieceSent(p *piece) {
@@ -132,7 +149,7 @@ func (n *Network) pieceSent(p *piece) {
 func (n *Network) dataSubject(dst, src int) string {
 	return fmt.Sprintf("t.%s.d.%d.%d", n.opts.Run, dst, src)
 }
-func (n *Network) creditSubject(dst int) string { return fmt.Sprintf("t.%s.c.%d", n.opts.Run, dst) }
+func (n *Network) controlSubject(dst int) string { return fmt.Sprintf("t.%s.c.%d", n.opts.Run, dst) }
 
 func (n *Network) rankMax() int {
 	if n.opts.Ranks > 0 {
@@ -184,19 +201,22 @@ func (l *link) open() (err error) {
 	if l.pieces, err = l.data.Subscribe(fmt.Sprintf("t.%s.d.%d.*", l.net.opts.Run, l.rank), l.receive); err != nil {
 		return fmt.Errorf("natslink: rank %d cannot subscribe: %w", l.rank, err)
 	}
-	credits, err := l.ctrl.Subscribe(l.net.creditSubject(l.rank), l.credit)
+	control, err := l.ctrl.Subscribe(l.net.controlSubject(l.rank), func(m *nats.Msg) { l.heard(m.Data) })
 	if err != nil {
 		return fmt.Errorf("natslink: rank %d cannot subscribe: %w", l.rank, err)
 	}
 	l.ended.Add(2)
 	l.pieces.SetClosedHandler(func(string) { l.ended.Done() })
-	credits.SetClosedHandler(func(string) { l.ended.Done() })
-	if err := roundTrip(l.data); err != nil {
+	control.SetClosedHandler(func(string) { l.ended.Done() })
+	if err := l.roundTrip(l.data); err != nil {
 		return fmt.Errorf("natslink: rank %d: the server does not confirm the subscription for data: %w", l.rank, err)
 	}
-	if err := roundTrip(l.ctrl); err != nil {
-		return fmt.Errorf("natslink: rank %d: the server does not confirm the subscription for credits: %w", l.rank, err)
+	if err := l.roundTrip(l.ctrl); err != nil {
+		return fmt.Errorf("natslink: rank %d: the server does not confirm the subscription for control: %w", l.rank, err)
 	}
+	l.mu.Lock()
+	l.opened = true
+	l.mu.Unlock()
 	l.loops.Add(2)
 	go l.write()
 	go l.keep()
@@ -205,10 +225,17 @@ func (l *link) open() (err error) {
 
 // roundTrip returns when the server has done all that was asked of it before. FlushTimeout would do, but it takes its
 // timer from a pool of the whole process, which a test on virtual time must not share with others.
-func roundTrip(c *nats.Conn) error {
+func (l *link) roundTrip(c *nats.Conn) error {
+	if l.heals() && !c.IsConnected() {
+		return nil // it will be
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
-	return c.FlushWithContext(ctx)
+	err := c.FlushWithContext(ctx)
+	if l.heals() && !c.IsConnected() {
+		return nil
+	}
+	return err
 }
 
 // Close ends all links, then the embedded server, and returns when both are gone.

@@ -22,7 +22,9 @@ const (
 	fanInAssumed       = 63       // for an embedded server's max_pending when Options.Ranks is not set
 	outageDefault      = 10 * time.Second
 	tickDefault        = 500 * time.Millisecond
-	silenceOutages     = 3 // a rank may be stopped or starved longer than a server may be away
+	outageHealing      = 2 * time.Second        // what waits longer is cheaper to ask for again
+	tickHealing        = 100 * time.Millisecond // a loss that nothing follows is found after two of them
+	silenceOutages     = 3                      // a rank may be stopped or starved longer than a server may be away
 	chunksMax          = 0xffff
 	secretBytesMax     = 1 << 20 // keys and certificates are small; NATS searches a file for them slowly
 )
@@ -34,6 +36,8 @@ type Options struct {
 	URL      string
 	Embedded bool // a server in this process, reached without sockets
 
+	Await bool // tries to reach the server until the context of Start ends
+
 	Creds, NKey            string // files of an external server's user
 	TLSCA, TLSCert, TLSKey string // files
 
@@ -44,10 +48,12 @@ type Options struct {
 	// Ranks is the number of ranks of the whole run. It may be 0 when all of them are opened in this process. The
 	// windows shrink with it, so all processes must say the same.
 	Ranks       int
-	PieceBytes  int           // largest payload of one piece; default 256 KiB
-	CreditBytes int           // window of a channel of an edge; default 16 MiB
-	MaxPending  int           // max_pending of an external server; default 64 MiB, as is the server's
-	Outage      time.Duration // how long a server may be away before Fail; default 10 s
+	PieceBytes  int // largest payload of one piece; default 256 KiB
+	CreditBytes int // window of a channel of an edge; default 16 MiB
+	MaxPending  int // max_pending of an external server; default 64 MiB, as is the server's
+	// Outage is how long a server may be away before Fail; default 10 s. Of a healing link it is how long a server or a
+	// rank may be away before what waits for it is thrown away; default 2 s.
+	Outage time.Duration
 
 	Logger *zap.Logger
 
@@ -60,8 +66,6 @@ func (o Options) complete() (Options, error) {
 	setDefault(&o.PieceBytes, pieceBytesDefault)
 	setDefault(&o.CreditBytes, creditBytesDefault)
 	setDefault(&o.MaxPending, maxPendingDefault)
-	setDefault(&o.Outage, outageDefault)
-	setDefault(&o.tick, tickDefault)
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}

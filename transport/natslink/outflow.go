@@ -31,6 +31,10 @@ type outflow struct {
 	order []*outEdge // as they were made
 	ready fifo[*outChan]
 	asks  fifo[*outEdge] // edges whose probe is due
+	heals bool           // edges begin anew, and nothing is kept for a peer that is away
+	lost  uint64         // edges that began anew
+	begun []int          // their peers, until the link has told its owner
+	gone  uint64         // messages that were thrown away
 }
 
 // outEdge is the way to one rank.
@@ -47,6 +51,12 @@ type outEdge struct {
 	seenPieces uint64 // pieces and acked at the last tick
 	seenAcked  uint64
 	silent     int // ticks since an unanswered probe
+
+	epoch uint32 // beginnings before this one; the pieces of each are numbered from 0
+	greet bool   // the peer has not answered in this epoch
+	fresh bool   // it began with a life of the peer, which asks by itself
+	away  bool   // the peer has been silent for long: nothing is kept for it
+	spill bool   // something was not kept
 }
 
 // outChan is one channel of an edge: its messages go out in order.
@@ -100,6 +110,11 @@ func (s *outflow) push(h messages.Header, payload []byte) error {
 		return err
 	}
 	c := s.channel(int(h.Dst), h.Chan)
+	if c.edge.away {
+		c.edge.spill = true
+		s.gone++
+		return nil
+	}
 	c.queue.push(outMsg{header: h, payload: payload, piece: s.lim.piece, chunks: chunks})
 	s.list(c)
 	return nil
@@ -119,7 +134,10 @@ func (s *outflow) next(id transport.Identity, rank int) (piece, bool) {
 		e.asking, e.asked = false, true
 		h := messages.Header{Dst: uint16(e.dst)}
 		_ = id.Stamp(&h, rank, 0) // nothing in it can contradict
-		h.Kind, h.Edge = messages.Hello, e.pieces
+		h.Kind, h.Edge = messages.Hello, edgeNumber(e.epoch, e.pieces)
+		if e.fresh {
+			h.Phase = freshPhase
+		}
 		return piece{header: h}, true
 	}
 	for {
@@ -128,6 +146,13 @@ func (s *outflow) next(id transport.Identity, rank int) (piece, bool) {
 			return piece{}, false
 		}
 		c.listed = false
+		if c.queue.len() == 0 { // the edge has begun anew since
+			continue
+		}
+		if s.heals && c.edge.pieces == pieceMax {
+			s.begin(c.edge, c.edge.epoch+1)
+			continue
+		}
 		m := c.queue.front()
 		part := m.payload[m.chunk*m.piece : min((m.chunk+1)*m.piece, len(m.payload))]
 		n := cost(len(part))
@@ -137,7 +162,7 @@ func (s *outflow) next(id transport.Identity, rank int) (piece, bool) {
 		c.window.out += n
 		c.edge.transit.out += n
 		p := piece{header: m.header, payload: part, last: m.chunk == m.chunks-1}
-		p.header.Chunk, p.header.Chunks, p.header.Edge = uint16(m.chunk), uint16(m.chunks), c.edge.pieces
+		p.header.Chunk, p.header.Chunks, p.header.Edge = uint16(m.chunk), uint16(m.chunks), edgeNumber(c.edge.epoch, c.edge.pieces)
 		c.edge.pieces++
 		m.chunk++
 		if p.last {
@@ -188,7 +213,7 @@ func (s *outflow) tick(silentMax int) (silent []*outEdge) {
 				silent = append(silent, e)
 			}
 		}
-		if still && !e.asking && (e.acked < e.pieces || e.waits()) {
+		if still && !e.asking && (e.acked < e.pieces || e.greet || e.waits()) {
 			e.asking = true
 			s.asks.push(e)
 		}
