@@ -11,7 +11,9 @@ import (
 
 	"phalanx/collective"
 	"phalanx/mesh"
+	"phalanx/recording"
 	"phalanx/recovery"
+	snapshots "phalanx/snapshot"
 	"phalanx/transport"
 )
 
@@ -34,7 +36,8 @@ type keeper struct {
 	due       map[uint32]snapshot // local or states of groups are missing
 	committed uint32
 
-	toll toll
+	toll   toll
+	record *recording.Rank // nil: nobody wants one
 }
 
 // Receive implements actor.Actor.
@@ -63,6 +66,7 @@ func (k *keeper) Receive(ctx actor.Context) {
 		k.died(ctx, m)
 	case done:
 		k.done = true
+		k.record.Done()
 		k.recovered(ctx) // what it has not sent again there was not to send
 		ctx.Send(ctx.Parent(), m)
 	case received:
@@ -115,6 +119,7 @@ func (k *keeper) begin(ctx actor.Context) {
 		return
 	}
 	k.inc++
+	k.recordLife(s.at.Step)
 	k.gone, k.granted, k.due = false, false, map[uint32]snapshot{}
 	durable := append(slices.Sorted(maps.Keys(k.saved)), 0) // step 0 is the beginning, which needs no snapshot
 	k.machine = recovery.New(recovery.Options{Rank: k.rank, World: k.run.job.Sizes.World(), Incarnation: k.inc}, s.at, k.committed, durable)
@@ -190,6 +195,7 @@ func (k *keeper) receive(ctx actor.Context, m transport.Message) {
 func (k *keeper) send(ctx actor.Context, m transport.Message) {
 	fx := k.machine.Send(recovery.Message{Header: m.Header, Payload: m.Payload})
 	e := recovery.Edge{Peer: m.Header.Dst, Chan: m.Header.Chan}
+	k.record.Sent(m.Header, m.Payload, k.machine.Sent(e)-1)
 	k.do(ctx, fx)
 	if k.machine != nil && k.toll.sent(e, k.machine.Sent(e)) {
 		k.recovered(ctx)
@@ -214,6 +220,7 @@ func (k *keeper) keep(ctx actor.Context, step uint32, s snapshot) {
 	}
 	delete(k.due, step)
 	s.at = k.machine.Boundary(step)
+	k.record.Snapshot(step, snapshots.State{Local: s.local, Groups: s.groups, At: s.at})
 	k.saved[step] = s
 	if k.passes(ctx, AfterSnapshot) {
 		k.do(ctx, k.machine.Saved(step))
@@ -232,6 +239,7 @@ func (k *keeper) settle(ctx actor.Context, fx recovery.Effects, err error) {
 // do carries out what the machine wants.
 func (k *keeper) do(ctx actor.Context, fx recovery.Effects) {
 	for _, m := range fx.Deliver {
+		k.record.Received(m.Header, m.Payload)
 		if g := k.groupOf(m); g != nil {
 			k.run.replayed.Add(k.toll.delivered(m))
 			ctx.Send(g, received{transport.Message{Header: m.Header, Payload: m.Payload}})

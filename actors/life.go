@@ -9,6 +9,7 @@ import (
 	"phalanx/mesh"
 	"phalanx/messages"
 	"phalanx/nn"
+	"phalanx/recording"
 	"phalanx/recovery"
 )
 
@@ -21,6 +22,8 @@ type Recovery struct {
 	Budget *recovery.Budget
 	// Programs makes the programs of one life of a rank, in place of Job.Programs.
 	Programs func(rank int, l Life, emit func(messages.Event)) ([]func(nn.Comm), error)
+	// Record gives what a rank's inputs are recorded with; nil, or a nil of a rank: they are not.
+	Record func(rank int) *recording.Rank
 }
 
 // Life is what the programs of a rank need to know of where they begin.
@@ -56,6 +59,14 @@ type snapshot struct {
 	local  []byte
 	groups map[mesh.Axis]collective.GroupState
 	at     recovery.State
+}
+
+// recordLife begins the recording of a life.
+func (k *keeper) recordLife(step uint32) {
+	if of := k.run.job.Recovery.Record; of != nil && k.record == nil {
+		k.record = of(k.rank)
+	}
+	k.record.Life(k.inc, step)
 }
 
 // hook passes a point at which a rank may be made to fail.

@@ -59,6 +59,7 @@ var apart = []struct{ folder, never, reason string }{
 
 // beside are imports of the same floor that are allowed, with the reason.
 var beside = []struct{ folder, target, reason string }{
+	{"recording", "snapshot", "a recording keeps snapshots"},
 	{"config", "mesh", "the sizes that a scenario states are mesh.Sizes, and mesh knows no scenario"},
 }
 

@@ -1,0 +1,224 @@
+package recording
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"phalanx/internal/disk"
+	"phalanx/messages"
+	"phalanx/snapshot"
+)
+
+// bufferBytes is what is gathered before it is written: a message of a small model is a few KiB.
+const bufferBytes = 1 << 18
+
+// Options say whose recording it is.
+type Options struct {
+	Rank  int
+	World int // peers from it on are no ranks: what goes to them is not recorded
+	Build uint64
+	Disk  snapshot.Disk // nil: that of this machine
+	// Alarm is told once when the recording ends early, because the disk fails; the run goes on. nil: nobody is.
+	Alarm func(error)
+}
+
+// Rank records one rank over its lives. All methods may be called from several goroutines, and on nil, which records nothing.
+type Rank struct {
+	dir string
+	o   Options
+
+	mu        sync.Mutex
+	file      disk.OutFile
+	w         *bufio.Writer
+	snapshots *snapshot.Store
+	failed    bool
+	stats     Stats
+}
+
+// Stats are what recording has cost.
+type Stats struct {
+	Bytes int64 // written, snapshots included
+	Ns    int64 // nanoseconds that the rank waited; snapshots are written in the background
+}
+
+// New records a rank of a run that Create has begun.
+func New(dir string, o Options) *Rank {
+	if o.Disk == nil {
+		o.Disk = disk.OS{}
+	}
+	if o.Alarm == nil {
+		o.Alarm = func(error) {}
+	}
+	return &Rank{dir: dir, o: o}
+}
+
+// do is a call that records: one at a time, timed, and nothing after the first failure.
+func (r *Rank) do(call func() error) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed {
+		return
+	}
+	from := time.Now()
+	if err := call(); err != nil {
+		r.failed = true
+		r.o.Alarm(fmt.Errorf("the recording of rank %d ends here: %w", r.o.Rank, err))
+	}
+	r.stats.Ns += time.Since(from).Nanoseconds()
+}
+
+// Life begins a new life of the rank at a step; what earlier ones have recorded stays.
+func (r *Rank) Life(incarnation, step uint32) {
+	r.do(func() error {
+		if err := r.close(); err != nil {
+			return err
+		}
+		path := filepath.Join(r.dir, fmt.Sprintf(fileFormat, r.o.Rank, incarnation))
+		f, err := r.o.Disk.Create(path)
+		if err != nil {
+			return disk.Failed(path, "create", 0, err)
+		}
+		r.file, r.w = f, bufio.NewWriterSize(f, bufferBytes)
+		r.snapshots, err = snapshot.Open(filepath.Join(r.dir, snapshotsDir), snapshot.Options{Rank: r.o.Rank, Incarnation: incarnation, Build: r.o.Build, Disk: r.o.Disk})
+		return errors.Join(err, r.write(head{r.o.Build, uint32(r.o.Rank), incarnation, step}.encode(), nil))
+	})
+}
+
+// Received records a message that is handed to the rank's groups. The payload is not kept.
+func (r *Rank) Received(h messages.Header, payload []byte) {
+	r.do(func() error {
+		if int(h.Src) >= r.o.World {
+			return nil
+		}
+		return r.write(frame(received, Canonical(h, payload, h.Log)), payload)
+	})
+}
+
+// Sent records a message that the rank sends, or would send if its peer did not have it. log is its number.
+func (r *Rank) Sent(h messages.Header, payload []byte, log uint64) {
+	r.do(func() error {
+		if int(h.Dst) >= r.o.World {
+			return nil
+		}
+		return r.write(frame(sent, Canonical(h, payload, log)), nil)
+	})
+}
+
+// Snapshot keeps the rank's state at the beginning of a step, in the background. State must not be changed any more.
+func (r *Rank) Snapshot(step uint32, s snapshot.State) {
+	r.do(func() error {
+		if r.file == nil {
+			return nil
+		}
+		sections := s.Sections()
+		r.snapshots.Save(step, sections, func(err error) {
+			switch {
+			case err == nil:
+				r.count(sections)
+			case errors.Is(err, snapshot.ErrSuperseded), errors.Is(err, snapshot.ErrClosed): // a replay begins earlier
+			default:
+				r.o.Alarm(fmt.Errorf("the recording of rank %d has no snapshot of step %d: %w", r.o.Rank, step, err))
+			}
+		})
+		return r.flush() // a later life that begins here records what follows, not what was before
+	})
+}
+
+func (r *Rank) count(sections [][]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range sections {
+		r.stats.Bytes += int64(len(s))
+	}
+}
+
+// Begun notes that so many steps are done: the next one begins, or it was the last.
+func (r *Rank) Begun(step uint32) {
+	r.do(func() error { return r.write(guarded(begun, binary.LittleEndian.AppendUint32(nil, step)), nil) })
+}
+
+// Weights notes the hash of the rank's weights after the last step.
+func (r *Rank) Weights(sum [32]byte) {
+	r.do(func() error { return r.write(guarded(weights, sum[:]), nil) })
+}
+
+// Done notes that the programs of the rank have ended, after the steps that Begun was told of last.
+func (r *Rank) Done() {
+	r.do(func() error { return errors.Join(r.write(guarded(done, nil), nil), r.flush()) })
+}
+
+// Close writes what is left, the snapshots that wait too. What comes later is not recorded.
+func (r *Rank) Close() {
+	r.do(r.close)
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.close() // after a failure, which has been told
+}
+
+// Stats are the cost so far.
+func (r *Rank) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// frame is the front of a message's record.
+func frame(kind byte, h messages.Header) []byte {
+	b := make([]byte, 1+messages.HeaderSize)
+	b[0] = kind
+	h.Encode(b[1:])
+	return b
+}
+
+// write appends to the file of this life. Under mu, as are the next two.
+func (r *Rank) write(front, payload []byte) error {
+	if r.file == nil {
+		return nil
+	}
+	for _, b := range [][]byte{front, payload} {
+		n, err := r.w.Write(b)
+		if r.stats.Bytes += int64(n); err != nil {
+			return disk.Failed(r.dir, "write", 0, err)
+		}
+	}
+	return nil
+}
+
+func (r *Rank) flush() error {
+	if r.file == nil {
+		return nil
+	}
+	if err := r.w.Flush(); err != nil {
+		return disk.Failed(r.dir, "write", 0, err)
+	}
+	return nil
+}
+
+// close ends a life's file and its snapshots.
+func (r *Rank) close() (err error) {
+	if r.file != nil {
+		err = r.flush()
+		if closeErr := r.file.Close(); err == nil && closeErr != nil {
+			err = disk.Failed(r.dir, "close", 0, closeErr)
+		}
+		r.file = nil
+	}
+	if s := r.snapshots; s != nil {
+		r.snapshots = nil
+		r.mu.Unlock() // the end of a snapshot counts its bytes
+		s.Close()
+		r.mu.Lock()
+	}
+	return err
+}

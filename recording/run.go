@@ -1,0 +1,121 @@
+package recording
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"phalanx/internal/disk"
+)
+
+// Run says what was recorded.
+type Run struct {
+	Version int    `json:"version"` // of the format
+	Name    string `json:"name"`
+	World   int    `json:"world"`
+	Build   string `json:"build"`  // hash in the headers of messages, hexadecimal
+	Source  string `json:"source"` // the program that recorded
+	Folder  string `json:"folder"` // of the scenario: its relative paths start there
+	Out     string `json:"out"`    // of the run: what it wrote lies below
+	Loaded  string `json:"loaded"` // the checkpoint or weights it began with; "": none
+	First   int    `json:"first"`  // steps that were done when it began
+}
+
+// Create begins the recording of a run in a folder, which it makes. A recording that was there before goes; other files do not, and
+// are an error.
+func Create(d disk.Disk, dir string, r Run, scenario []byte) error {
+	r.Version = version
+	if err := clear(d, dir); err != nil {
+		return err
+	}
+	if err := d.MkdirAll(filepath.Join(dir, snapshotsDir)); err != nil {
+		return disk.Failed(dir, "create folder", 0, err)
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		text []byte
+	}{{ScenarioName, scenario}, {runName, append(text, '\n')}} { // run.json last: it says that there is a recording
+		err := disk.Replace(d, filepath.Join(dir, f.name), int64(len(f.text)), func(w io.Writer) error {
+			_, err := w.Write(f.text)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear removes an earlier recording.
+func clear(d disk.Disk, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		n := e.Name()
+		if n != runName && n != ScenarioName && n != snapshotsDir && !strings.HasPrefix(n, "rank-") {
+			return fmt.Errorf("%s holds %s, which is of no recording; expected a folder that is not there, empty or of an earlier recording: move it away", dir, n)
+		}
+	}
+	for _, e := range entries {
+		if err := d.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return disk.Failed(filepath.Join(dir, e.Name()), "remove", 0, err)
+		}
+	}
+	return nil
+}
+
+// FileError is a file of a recording that is not there or not what it has to be.
+type FileError struct {
+	Path string
+	Err  error
+	Hint string // what to do
+}
+
+func (e *FileError) Error() string {
+	text := fmt.Sprintf("%s: %v", e.Path, e.Err)
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
+}
+
+// Unwrap says what is wrong.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// ReadRun reads what a folder is the recording of. The error is a *FileError.
+func ReadRun(dir string) (r Run, err error) {
+	path := filepath.Join(dir, runName)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, &FileError{dir, errors.New("no recording"), "record one with `phalanx run FILE --out DIR recovery.recording=true`"}
+	}
+	if err != nil {
+		return r, &FileError{Path: path, Err: err}
+	}
+	j := json.NewDecoder(bytes.NewReader(b))
+	j.DisallowUnknownFields()
+	switch err := j.Decode(&r); {
+	case err != nil:
+		return r, &FileError{Path: path, Err: err}
+	case r.Version != version:
+		return r, &FileError{path, fmt.Errorf("found version %d of the format, expected %d", r.Version, version), "read it with the program that recorded it"}
+	case r.World < 1:
+		return r, &FileError{Path: path, Err: fmt.Errorf("found %d ranks, expected at least 1", r.World)}
+	}
+	return r, nil
+}
