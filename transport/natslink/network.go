@@ -50,7 +50,7 @@ func Start(ctx context.Context, o Options) (*Network, error) {
 			return nil, err
 		}
 		n.where = "this process"
-		n.maxPending = 2 * int64(o.CreditBytes) * int64(max(o.Ranks-1, fanInAssumed))
+		n.maxPending = int64(ServerMaxPending(o.Ranks, o.CreditBytes))
 	}
 	if err := n.greet(ctx); err != nil {
 		n.Close()

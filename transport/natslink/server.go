@@ -9,25 +9,17 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/zap"
-
-	"phalanx/messages"
 )
 
 const (
-	serverStartTimeout = 10 * time.Second
+	serverStartTimeout = 30 * time.Second
 	serverWriteLimit   = 30 * time.Second // a loaded client reads late; it is not slow by our windows
 )
 
 // startServer runs a NATS server in this process. It listens only when the options have a URL.
 func startServer(o *Options) (*server.Server, error) {
-	ranks := max(o.Ranks-1, fanInAssumed)
-	so := &server.Options{
-		ServerName: "phalanx-" + o.Run,
-		DontListen: true, NoSigs: true, NoSystemAccount: true,
-		MaxPayload:    int32(max(1<<20, 2*(o.PieceBytes+messages.HeaderSize))),
-		MaxPending:    2 * int64(o.CreditBytes) * int64(ranks),
-		WriteDeadline: serverWriteLimit,
-	}
+	so := serverLimits(o.Ranks, o.PieceBytes, o.CreditBytes)
+	so.ServerName, so.DontListen, so.NoSystemAccount = "phalanx-"+o.Run, true, true
 	if o.URL != "" {
 		host, port, err := listenAddress(o.URL)
 		if err != nil {
@@ -35,11 +27,16 @@ func startServer(o *Options) (*server.Server, error) {
 		}
 		so.DontListen, so.Host, so.Port = false, host, port
 	}
+	return runServer(so, o.Logger)
+}
+
+// runServer starts a server and waits until it is ready.
+func runServer(so *server.Options, logger *zap.Logger) (*server.Server, error) {
 	s, err := server.NewServer(so)
 	if err != nil {
 		return nil, fmt.Errorf("natslink: the embedded server does not start: %w", err)
 	}
-	log := &serverLog{log: o.Logger.Named("nats-server"), fatal: make(chan string, 1)}
+	log := &serverLog{log: logger.Named("nats-server"), fatal: make(chan string, 1)}
 	s.SetLoggerV2(log, false, false, false)
 	s.Start()
 	if err := log.await(s); err != nil {
