@@ -1,6 +1,9 @@
 package actors
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/asynkron/protoactor-go/actor"
 
 	"phalanx/collective"
@@ -26,7 +29,7 @@ func newGroup(r *run, rank int, a mesh.Axis, l life) *group {
 	place := r.place(rank)
 	g := &group{run: r, place: place, axis: a, link: r.links[rank], machine: collective.NewGroup(place, a),
 		programs: map[nn.Program]*actor.PID{}, life: l}
-	g.machine.Restore(l.from.groups[a])
+	g.machine.Restore(l.from.Groups[a])
 	return g
 }
 
@@ -57,6 +60,8 @@ func (g *group) Receive(ctx actor.Context) {
 		g.settle(err)
 	case ask:
 		ctx.Send(m.to, g.answer(m))
+	case askMissing:
+		ctx.Send(g.life.keeper, missing{g.life.n, g.axis, g.missing()})
 	case askState:
 		ctx.Send(g.life.keeper, groupState{g.life.n, m.step, g.axis, g.machine.State()})
 	case askCounts:
@@ -123,6 +128,17 @@ func (g *group) fail(part string, err error) {
 		g.broken = true
 		g.run.lost(g.life, &RankError{Place: g.place, Part: part, Cause: err})
 	}
+}
+
+// missing are the edges on which programs wait for a message.
+func (g *group) missing() []recovery.Edge {
+	var edges []recovery.Edge
+	for _, p := range slices.Sorted(maps.Keys(g.programs)) {
+		for _, rank := range g.machine.Missing(p) {
+			edges = append(edges, recovery.Edge{Peer: uint16(rank), Chan: collective.Channel(g.axis, p)})
+		}
+	}
+	return edges
 }
 
 // answer is what every program misses here.

@@ -41,6 +41,8 @@ type Job struct {
 	Programs func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error)
 	// Recovery starts a rank again that panics; nil: its first panic ends the run.
 	Recovery *Recovery
+	// Part is this process's share of a run of several processes; nil: all of it.
+	Part *Part
 	// Hook is called at points where a rank may be made to fail, and may panic; from several goroutines at once. nil: nobody
 	// looks.
 	Hook func(rank int, point string)
@@ -88,6 +90,10 @@ func (j Job) complete() (Job, error) {
 		return j, fmt.Errorf("job %q: found sizes tp %d, cp %d, dp %d, pp %d, expected at least 1 each", j.Name, s.TP, s.CP, s.DP, s.PP)
 	case s.World() > ranksMax:
 		return j, fmt.Errorf("job %q: found %d ranks, expected at most %d: the header has 16 bits for a rank", j.Name, s.World(), ranksMax)
+	case j.Part != nil:
+		if err := j.Part.check(j); err != nil {
+			return j, err
+		}
 	case j.Programs == nil && j.Recovery == nil || j.Network == nil:
 		return j, errors.New("job " + j.Name + ": expected both Programs and Network")
 	case j.Recovery != nil && (j.Recovery.Every < 1 || j.Recovery.Budget == nil || j.Recovery.Programs == nil):

@@ -2,9 +2,8 @@ package actors
 
 import (
 	"fmt"
-	"maps"
 	"runtime/debug"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -13,7 +12,7 @@ import (
 	"phalanx/mesh"
 	"phalanx/recording"
 	"phalanx/recovery"
-	snapshots "phalanx/snapshot"
+	"phalanx/snapshot"
 	"phalanx/transport"
 )
 
@@ -32,19 +31,30 @@ type keeper struct {
 	gone    bool           // that life has ended altogether
 	granted bool           // the supervisor lets the next one begin
 
-	saved     map[uint32]snapshot
-	due       map[uint32]snapshot // local or states of groups are missing
+	saved     map[uint32]snapshot.State // in memory, in a run of one process
+	store     Store                     // on disk, in one of several
+	steps     []uint32                  // of the snapshots in store
+	due       map[uint32]snapshot.State // local or states of groups are missing
 	committed uint32
+	every     *atomic.Uint32 // steps between snapshots, of this life
 
-	toll   toll
-	record *recording.Rank // nil: nobody wants one
+	missing map[mesh.Axis][]recovery.Edge // what programs wait for
+	timer   *time.Timer
+	toll    toll
+	record  *recording.Rank // nil: nobody wants one
 }
 
 // Receive implements actor.Actor.
 func (k *keeper) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
+		k.inc = k.run.firstLife()
 		k.begin(ctx)
+		k.adopt(ctx)
+	case *actor.Stopping:
+		if k.timer != nil {
+			k.timer.Stop()
+		}
 	case ready:
 		if !k.open {
 			ctx.Send(ctx.Parent(), m)
@@ -65,10 +75,7 @@ func (k *keeper) Receive(ctx actor.Context) {
 	case died:
 		k.died(ctx, m)
 	case done:
-		k.done = true
-		k.record.Done()
-		k.recovered(ctx) // what it has not sent again there was not to send
-		ctx.Send(ctx.Parent(), m)
+		k.finish(ctx, m)
 	case received:
 		k.receive(ctx, m.m)
 	default:
@@ -84,8 +91,11 @@ func (k *keeper) living(ctx actor.Context) {
 	case ask:
 		ctx.Send(k.pid, m)
 	case control:
+		k.toll.heard(m.c)
 		fx, err := k.machine.Control(m.c)
 		k.settle(ctx, fx, err)
+	case lost, nudge, missing, stored:
+		k.apart(ctx)
 	case outgoing:
 		if m.life == k.inc {
 			k.send(ctx, m.m)
@@ -99,13 +109,13 @@ func (k *keeper) living(ctx actor.Context) {
 	case localState:
 		if m.life == k.inc {
 			s := k.dueAt(m.step)
-			s.local = m.local
+			s.Local = m.local
 			k.keep(ctx, m.step, s)
 		}
 	case groupState:
 		if m.life == k.inc {
 			s := k.dueAt(m.step)
-			s.groups[m.axis] = m.state
+			s.Groups[m.axis] = m.state
 			k.keep(ctx, m.step, s)
 		}
 	}
@@ -113,20 +123,24 @@ func (k *keeper) living(ctx actor.Context) {
 
 // begin is a new life, from the snapshot of the committed step or from the beginning.
 func (k *keeper) begin(ctx actor.Context) {
-	s, ok := k.saved[k.committed]
-	if !ok && k.committed > 0 {
-		k.run.failRank(k.failure(fmt.Errorf("found no snapshot of step %d, which is committed", k.committed)))
+	s, durable, err := k.recall()
+	if err != nil {
+		k.run.failRank(k.failure(err))
 		return
 	}
 	k.inc++
-	k.recordLife(s.at.Step)
-	k.gone, k.granted, k.due = false, false, map[uint32]snapshot{}
-	durable := append(slices.Sorted(maps.Keys(k.saved)), 0) // step 0 is the beginning, which needs no snapshot
-	k.machine = recovery.New(recovery.Options{Rank: k.rank, World: k.run.job.Sizes.World(), Incarnation: k.inc}, s.at, k.committed, durable)
+	k.recordLife(s.At.Step)
+	k.gone, k.granted, k.due, k.missing = false, false, map[uint32]snapshot.State{}, map[mesh.Axis][]recovery.Edge{}
+	durable = append(durable, 0) // step 0 is the beginning, which needs no snapshot
+	plan := k.run.job.Recovery
+	k.machine = recovery.New(recovery.Options{Rank: k.rank, World: k.run.peers(), Incarnation: k.inc, Collector: k.run.collecting(),
+		Every: uint32(plan.Every), LogMax: plan.LogMax}, s.At, k.committed, durable)
+	k.every = &atomic.Uint32{}
+	k.every.Store(uint32(plan.Every))
 	k.toll.newLife()
 
 	name := fmt.Sprintf("life.%d", k.inc)
-	l := life{n: k.inc, keeper: ctx.Self(), path: k.run.rankPath(k.rank) + "/" + name, from: s}
+	l := life{n: k.inc, keeper: ctx.Self(), path: k.run.rankPath(k.rank) + "/" + name, from: s, every: k.every}
 	k.groups = k.run.groupsOf(l.path)
 	w := who{path: l.path, rank: k.rank, part: "shell " + name, life: l}
 	pid, err := ctx.SpawnNamed(k.run.props(w, func() actor.Actor { return &rank{run: k.run, rank: k.rank, life: l} }), name)
@@ -143,7 +157,7 @@ func (k *keeper) start(ctx actor.Context) {
 	}
 	ctx.Send(k.pid, start{})
 	fx := k.machine.Start()
-	if k.inc == 1 {
+	if k.inc == 1 { // of a run of one process: all ranks begin at once
 		fx.Control = nil
 	}
 	k.do(ctx, fx)
@@ -161,6 +175,9 @@ func (k *keeper) died(ctx actor.Context, m died) {
 	if m.life != k.inc || k.machine == nil {
 		return
 	}
+	if p := k.run.part(); p != nil {
+		p.Die(m.err, m.site())
+	}
 	k.toll.death(time.Now(), m)
 	k.end(ctx)
 	ctx.Send(ctx.Parent(), m)
@@ -171,20 +188,14 @@ func (k *keeper) end(ctx actor.Context) {
 	ctx.Stop(k.pid)
 }
 
-// receive takes a message of the link. The link has its credit at once: what waits here is bounded by the steps that ranks
-// are apart, and a message that is asked for must not wait behind it. What comes to a dead rank is sent again when its next
-// life asks.
+// receive takes a message of the link. What comes to a dead rank is sent again when its next life asks.
 func (k *keeper) receive(ctx actor.Context, m transport.Message) {
-	payload := m.Payload
-	if !k.run.given {
-		payload = slices.Clone(payload)
-	}
-	k.run.links[k.rank].Consumed(m)
+	mine := k.run.own(k.rank, m)
 	if k.machine == nil {
 		return
 	}
 	before := k.machine.Stats().Dropped
-	fx, err := k.machine.Receive(recovery.Message{Header: m.Header, Payload: payload})
+	fx, err := k.machine.Receive(mine)
 	n := k.machine.Stats().Dropped - before
 	k.toll.dropped += int(n)
 	k.run.dropped.Add(n)
@@ -197,30 +208,34 @@ func (k *keeper) send(ctx actor.Context, m transport.Message) {
 	e := recovery.Edge{Peer: m.Header.Dst, Chan: m.Header.Chan}
 	k.record.Sent(m.Header, m.Payload, k.machine.Sent(e)-1)
 	k.do(ctx, fx)
-	if k.machine != nil && k.toll.sent(e, k.machine.Sent(e)) {
+	if k.machine != nil && k.toll.sends(e, k.machine.Sent(e), len(fx.Publish) > 0, k.run.peers()-1) {
 		k.recovered(ctx)
 	}
 }
 
 // dueAt is the snapshot of a step that is being gathered.
-func (k *keeper) dueAt(step uint32) snapshot {
+func (k *keeper) dueAt(step uint32) snapshot.State {
 	s, ok := k.due[step]
 	if !ok {
-		s.groups = map[mesh.Axis]collective.GroupState{}
+		s.Groups = map[mesh.Axis]collective.GroupState{}
 		k.due[step] = s
 	}
 	return s
 }
 
 // keep keeps a snapshot when all of it is there.
-func (k *keeper) keep(ctx actor.Context, step uint32, s snapshot) {
+func (k *keeper) keep(ctx actor.Context, step uint32, s snapshot.State) {
 	k.due[step] = s
-	if s.local == nil || len(s.groups) < len(k.run.split()) {
+	if s.Local == nil || len(s.Groups) < len(k.run.split()) {
 		return
 	}
 	delete(k.due, step)
-	s.at = k.machine.Boundary(step)
-	k.record.Snapshot(step, snapshots.State{Local: s.local, Groups: s.groups, At: s.at})
+	s.At = k.machine.Boundary(step)
+	k.record.Snapshot(step, s)
+	if k.store != nil {
+		k.write(ctx, step, s)
+		return
+	}
 	k.saved[step] = s
 	if k.passes(ctx, AfterSnapshot) {
 		k.do(ctx, k.machine.Saved(step))
@@ -255,11 +270,17 @@ func (k *keeper) do(ctx actor.Context, fx recovery.Effects) {
 		}
 	}
 	for _, c := range fx.Control {
-		ctx.Send(k.run.system.NewLocalPID(k.run.rankPath(c.Dst)), control{c})
+		err := k.run.talk(k.rank, c, func(c recovery.Control) { ctx.Send(k.run.system.NewLocalPID(k.run.rankPath(c.Dst)), control{c}) })
+		if err != nil {
+			k.run.failRank(k.failure(err))
+			return
+		}
+	}
+	if fx.Every > 0 {
+		k.every.Store(fx.Every)
 	}
 	if fx.Committed && k.passes(ctx, BeforeCommit) {
-		k.committed = k.machine.Generation()
-		maps.DeleteFunc(k.saved, func(step uint32, _ snapshot) bool { return step < k.committed })
+		k.commit(k.machine.Generation())
 	}
 	if fx.Jump && k.machine != nil {
 		k.committed = max(k.committed, fx.JumpTo)

@@ -2,15 +2,16 @@ package actors
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
 
 	"phalanx/collective"
-	"phalanx/mesh"
 	"phalanx/messages"
 	"phalanx/nn"
 	"phalanx/recording"
 	"phalanx/recovery"
+	"phalanx/snapshot"
 )
 
 // Recovery is what a run needs to start a rank again alone. With it a panic in a rank is no end of the run: the rank goes
@@ -18,6 +19,8 @@ import (
 type Recovery struct {
 	// Every is the number of steps between the snapshots of a rank. They stay in memory.
 	Every int
+	// LogMax is how many bytes the log of a rank's messages should have at most: above it snapshots come closer together. 0: any.
+	LogMax int64
 	// Budget says how often ranks may be started again. Its times are nanoseconds. The run owns it.
 	Budget *recovery.Budget
 	// Programs makes the programs of one life of a rank, in place of Job.Programs.
@@ -49,16 +52,10 @@ const (
 // life is a rank between two deaths, for what belongs to it. Without recovery there is one life and no keeper.
 type life struct {
 	n      uint32
-	keeper *actor.PID // nil: no recovery
-	path   string     // of the Rank actor
-	from   snapshot   // where it begins
-}
-
-// snapshot is a rank at the beginning of a step.
-type snapshot struct {
-	local  []byte
-	groups map[mesh.Axis]collective.GroupState
-	at     recovery.State
+	keeper *actor.PID     // nil: no recovery
+	path   string         // of the Rank actor
+	from   snapshot.State // where it begins
+	every  *atomic.Uint32 // steps between snapshots; the keeper's machine may make them fewer
 }
 
 // recordLife begins the recording of a life.
@@ -114,11 +111,15 @@ func (m died) site() string {
 func (k *rank) boundary() func(step int, local func() []byte) {
 	began := false
 	return func(step int, local func() []byte) {
+		if k.reporter != nil {
+			k.reporter.begin(uint32(step))
+			k.run.part().Status.change(k.rank, func(s *RankStatus) { s.Step = step })
+		}
 		if !began { // where this life begins is kept already
 			began = true
 			return
 		}
-		if step%k.run.job.Recovery.Every != 0 {
+		if step%int(k.life.every.Load()) != 0 {
 			return
 		}
 		k.run.hook(k.rank, BeforeSnapshot)

@@ -14,16 +14,17 @@ import (
 
 // rank is the Rank actor: program 0, and the parent of the rank's groups and depths.
 type rank struct {
-	*runner // nil until the barrier has opened
-	run     *run
-	rank    int
-	life    life
-	groups  []*actor.PID
-	depths  []*actor.PID
-	ending  bool // it stops: the runtime goes on delivering until its children have stopped
-	left    int  // programs that are not done
-	counted int  // groups that have given their counts
-	counts  counts
+	*runner  // nil until the barrier has opened
+	run      *run
+	rank     int
+	life     life
+	groups   []*actor.PID
+	depths   []*actor.PID
+	ending   bool      // it stops: the runtime goes on delivering until its children have stopped
+	left     int       // programs that are not done
+	reporter *reporter // of a run of several processes
+	counted  int       // groups that have given their counts
+	counts   counts
 }
 
 // Receive implements actor.Actor.
@@ -120,11 +121,15 @@ func (k *rank) make() ([]func(nn.Comm), error) {
 	if k.life.keeper == nil {
 		return k.run.job.Programs(k.rank, k.run.emitter(k.rank))
 	}
-	if k.life.n > 1 {
+	if k.run.livesAgain(k.life.n) {
 		k.run.hook(k.rank, AfterRestart)
 	}
-	l := Life{Incarnation: k.life.n, Local: k.life.from.local, Boundary: k.boundary()}
-	return k.run.job.Recovery.Programs(k.rank, l, k.run.emitter(k.rank))
+	l := Life{Incarnation: k.life.n, Local: k.life.from.Local, Boundary: k.boundary()}
+	if k.run.part() == nil {
+		return k.run.job.Recovery.Programs(k.rank, l, k.run.emitter(k.rank))
+	}
+	k.reporter = &reporter{run: k.run, keeper: k.life.keeper, life: k.life.n, step: uint32(k.life.from.At.Step)}
+	return k.run.job.Recovery.Programs(k.rank, l, k.reporter.emit)
 }
 
 // programsMax is what Header.Chan holds.
@@ -151,7 +156,9 @@ func (k *rank) ended(ctx actor.Context) {
 		return
 	}
 	k.run.log.Debug("rank is done", zap.Int("rank", k.rank))
-	k.run.emitter(k.rank)(messages.Finished{Rank: k.rank})
+	if k.run.part() == nil {
+		k.run.emitter(k.rank)(messages.Finished{Rank: k.rank})
+	}
 	for _, g := range k.groups {
 		ctx.Send(g, askCounts{})
 	}

@@ -42,6 +42,7 @@ type run struct {
 	workers    workers
 	links      []transport.Link
 	groups     [][]*actor.PID // by rank and axis; nil: not split
+	mouths     []*mouth       // by rank; of a run of several processes
 	given      bool           // a received payload is the receiver's for good
 
 	stopping atomic.Bool   // programs unwind at their next call
@@ -117,19 +118,19 @@ func (r *run) reconnects() uint64 {
 
 // open opens every rank's link. Messages find their group by its path; none comes before the barrier opens.
 func (r *run) open(ctx context.Context) error {
-	world := r.job.Sizes.World()
-	r.links, r.groups = make([]transport.Link, world), make([][]*actor.PID, world)
-	for rank := range world {
+	ranks := r.local()
+	if r.collects() {
+		ranks = []int{r.collector()}
+	}
+	r.links, r.groups, r.mouths = make([]transport.Link, r.peers()), make([][]*actor.PID, r.peers()), make([]*mouth, r.peers())
+	for _, rank := range r.local() {
 		r.groups[rank] = r.groupsOf(r.rankPath(rank))
 	}
-	for rank := range world {
+	for _, rank := range ranks {
 		if err := ctx.Err(); err != nil {
 			return r.interrupted(err)
 		}
-		link, err := r.job.Network.Open(rank, transport.Handler{
-			Receive: func(m transport.Message) { r.receive(rank, m) },
-			Fail:    func(err error) { r.fail(&RankError{Place: r.place(rank), Part: "link", Cause: err}) },
-		})
+		link, err := r.job.Network.Open(rank, r.handler(rank))
 		if err != nil {
 			return &RankError{Place: r.place(rank), Part: "link", Cause: fmt.Errorf("cannot open: %w", err)}
 		}

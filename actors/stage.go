@@ -6,6 +6,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"phalanx/collective"
+	"phalanx/snapshot"
 )
 
 // stage is the Stage actor: the parent of one pipeline stage's ranks. It gathers their reports and counts, so that
@@ -37,11 +38,11 @@ func newStage(r *run, s int) *stage {
 func (s *stage) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
-		for i := range s.ranks {
-			s.spawn(ctx, s.first+i)
+		for _, rank := range s.run.members(s.stage) {
+			s.spawn(ctx, rank)
 		}
 	case ready:
-		if s.ready++; s.ready == s.ranks {
+		if s.ready++; s.ready == len(s.run.members(s.stage)) {
 			ctx.Send(ctx.Parent(), ready{s.stage})
 		}
 	case start, ask:
@@ -77,7 +78,7 @@ func (s *stage) spawn(ctx actor.Context, i int) {
 // actorOf is what stands at a rank's place in the tree.
 func (s *stage) actorOf(i int, path string) actor.Actor {
 	if s.run.job.Recovery != nil {
-		return &keeper{run: s.run, rank: i, saved: map[uint32]snapshot{}}
+		return &keeper{run: s.run, rank: i, saved: map[uint32]snapshot.State{}}
 	}
 	return &rank{run: s.run, rank: i, life: life{n: 1, path: path}}
 }
@@ -85,7 +86,7 @@ func (s *stage) actorOf(i int, path string) actor.Actor {
 // repeated says whether a rank has reported this before: after a restart it goes through steps again. A rank's reports of a
 // kind come in the order of steps.
 func (s *stage) repeated(rank int, key reportKey) bool {
-	if s.run.job.Recovery == nil {
+	if s.run.job.Recovery == nil || s.run.collects() {
 		return false
 	}
 	of := rankKind{rank, key.kind}

@@ -18,6 +18,7 @@ import (
 // question was answered has been acted on before the next answer. Only links can be slower, hence the timeout.
 type watch struct {
 	ranks   int
+	members int // ranks that are asked
 	timeout time.Duration
 
 	round    int
@@ -38,7 +39,7 @@ type rankAnswers struct {
 }
 
 func newWatch(ranks int, timeout time.Duration) *watch {
-	return &watch{ranks: ranks, timeout: timeout, rank: make([]rankAnswers, ranks)}
+	return &watch{ranks: ranks, members: ranks, timeout: timeout, rank: make([]rankAnswers, ranks)}
 }
 
 // period is the time between two rounds.
@@ -46,7 +47,7 @@ func (w *watch) period() time.Duration { return w.timeout / 2 }
 
 // ask begins a round. If the one before is not complete, somebody runs.
 func (w *watch) ask(now time.Time) (round int) {
-	if w.complete < w.ranks {
+	if w.complete < w.members {
 		w.last, w.quiet = "", 0
 	}
 	w.round++
@@ -85,7 +86,7 @@ func (w *watch) settle(r *rankAnswers) bool {
 	if len(r.programs)+len(r.groups) != r.want {
 		return false
 	}
-	if w.complete++; w.complete < w.ranks {
+	if w.complete++; w.complete < w.members {
 		return false
 	}
 	state, waiting := w.state()
@@ -143,6 +144,18 @@ func (w *watch) statuses() []collective.Status {
 		return int(a.Program) - int(b.Program)
 	})
 	return all
+}
+
+// silent are the ranks of a list that have not answered in full: they compute.
+func (w *watch) silent(ranks []int) []int {
+	var list []int
+	for _, rank := range ranks {
+		r := &w.rank[rank]
+		if r.want == 0 || len(r.programs)+len(r.groups) != r.want {
+			list = append(list, rank)
+		}
+	}
+	return list
 }
 
 // stall is the error of a standstill.

@@ -26,7 +26,9 @@ type supervisor struct {
 
 func newSupervisor(r *run) *supervisor {
 	stages, ranks := r.job.Sizes.PP, r.job.Sizes.World()
-	return &supervisor{run: r, reports: gather[gathered]{members: stages, per: ranks / stages}, watch: newWatch(ranks, r.job.StallTimeout)}
+	w := newWatch(ranks, r.job.StallTimeout)
+	w.members = len(r.local())
+	return &supervisor{run: r, reports: gather[gathered]{members: stages, per: ranks / stages}, watch: w}
 }
 
 // Receive implements actor.Actor.
@@ -55,7 +57,7 @@ func (s *supervisor) Receive(ctx actor.Context) {
 	}
 	switch m := ctx.Message().(type) {
 	case ready:
-		if s.ready++; s.ready == s.run.job.Sizes.PP {
+		if s.ready++; s.ready == len(s.run.stages()) {
 			s.toStages(ctx, start{})
 		}
 	case report:
@@ -69,9 +71,7 @@ func (s *supervisor) Receive(ctx actor.Context) {
 	case done:
 		s.finish(m)
 	case tick:
-		s.atPains()
-		s.toStages(ctx, ask{round: s.watch.ask(time.Now()), to: ctx.Self()})
-		s.timer.Reset(s.watch.period())
+		s.tick(ctx)
 	case programAnswer:
 		s.judge(s.watch.program(m))
 	case groupAnswer:
@@ -81,14 +81,44 @@ func (s *supervisor) Receive(ctx actor.Context) {
 
 func (s *supervisor) started(ctx actor.Context) {
 	self, system := ctx.Self(), ctx.ActorSystem()
-	s.timer = time.AfterFunc(s.watch.period(), func() { system.Root.Send(self, tick{}) })
-	for i := range s.run.job.Sizes.PP {
+	s.timer = time.AfterFunc(s.period(), func() { system.Root.Send(self, tick{}) })
+	for _, i := range s.run.stages() {
 		name := fmt.Sprintf("stage.%d", i)
 		w := who{path: s.run.stagePath(i), rank: -1, part: "shell " + name}
 		if _, err := ctx.SpawnNamed(s.run.props(w, func() actor.Actor { return newStage(s.run, i) }), name); err != nil {
 			panic(fmt.Errorf("spawning %s: %w", w.path, err))
 		}
 	}
+	if s.run.collects() {
+		w := who{path: supervisorName + "/" + collectorName, rank: -1, part: "shell " + collectorName}
+		if _, err := ctx.SpawnNamed(s.run.props(w, func() actor.Actor { return newCollector(s.run) }), collectorName); err != nil {
+			panic(fmt.Errorf("spawning %s: %w", w.path, err))
+		}
+	}
+}
+
+// statusEvery is the time between two looks at the ranks of a process that tells of them in heartbeats.
+const statusEvery = 100 * time.Millisecond
+
+func (s *supervisor) period() time.Duration {
+	if s.run.part() != nil {
+		return statusEvery
+	}
+	return s.watch.period()
+}
+
+// tick asks everybody below where it stands. Whether a run of several processes stands still no single one can say.
+func (s *supervisor) tick(ctx actor.Context) {
+	s.timer.Reset(s.period())
+	if s.run.collects() {
+		return
+	}
+	if p := s.run.part(); p != nil {
+		p.Status.asked(s.watch.statuses(), s.watch.silent(p.Ranks))
+	} else {
+		s.atPains()
+	}
+	s.toStages(ctx, ask{round: s.watch.ask(time.Now()), to: ctx.Self()})
 }
 
 func (s *supervisor) toStages(ctx actor.Context, m any) {
@@ -170,7 +200,7 @@ func (s *supervisor) died(ctx actor.Context, m died) {
 }
 
 func (s *supervisor) judge(stalled bool) {
-	if !stalled || s.atPains() {
+	if !stalled || s.run.part() != nil || s.atPains() {
 		return
 	}
 	err := s.watch.stall()

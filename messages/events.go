@@ -129,6 +129,17 @@ func (e EvalReport) String() string {
 	return fmt.Sprintf("eval report step=%d lm_tokens=%d", e.Step, e.Sums.LMTokens)
 }
 
+// Shards are parameters of one rank on their way to another process, as the receiver's package run writes them.
+type Shards struct {
+	Rank, Step int // steps done
+	What       string
+	Body       []byte
+}
+
+func (e Shards) String() string {
+	return fmt.Sprintf("shards rank=%d step=%d %s bytes=%d", e.Rank, e.Step, e.What, len(e.Body))
+}
+
 // Finished says that a rank has run its program to its end.
 type Finished struct{ Rank int }
 
