@@ -89,16 +89,16 @@ func unshipShards(e messages.Shards) ([]model.ShardView, error) {
 		s := &list[i]
 		views[i] = model.ShardView{Spec: &s.Spec, TPRank: s.TPRank, DPRank: s.DPRank}
 		if s.F64 != nil {
-			views[i].F64 = numbers[float64](s.F64)
+			views[i].F64 = aligned[float64](s.F64)
 		} else {
-			views[i].F32 = numbers[float32](s.F32)
+			views[i].F32 = aligned[float32](s.F32)
 		}
 	}
 	return views, nil
 }
 
-// numbers copies bytes into memory that is aligned for their type.
-func numbers[T float32 | float64](b []byte) []T {
+// aligned copies bytes into memory that is aligned for their type.
+func aligned[T float32 | float64](b []byte) []T {
 	x := make([]T, len(b)/tensor.DTypeOf[T]().Size())
 	copy(tensor.Bytes(x), b)
 	return x
@@ -167,7 +167,7 @@ func unshipObservations(e messages.Shards, to nn.Observer) error {
 		return fmt.Errorf("observations of rank %d cannot be read: %w", e.Rank, err)
 	}
 	for _, o := range parts.Observations {
-		x := nn.Observation{Name: o.Name, Site: o.Site, Shape: o.Shape, Layout: o.Layout, Cols: o.Cols, R: o.R, C: o.C, Values: numbers[float64](o.Values), Exact: o.Exact}
+		x := nn.Observation{Name: o.Name, Site: o.Site, Shape: o.Shape, Layout: o.Layout, Cols: o.Cols, R: o.R, C: o.C, Values: aligned[float64](o.Values), Exact: o.Exact}
 		if o.Frame >= 0 {
 			x.Frame = parts.Frames[o.Frame]
 		}
