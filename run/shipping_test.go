@@ -31,7 +31,7 @@ func (k *kept) Wants(string, int) bool   { return true }
 func (k *kept) Observe(o nn.Observation) { k.all = append(k.all, o) }
 
 func TestObservationsOfAnotherProcess(t *testing.T) {
-	frame := nn.NewFrames(nn.Docs{}, 1, 4, 2, 1)[1]
+	frame := nn.NewFrames(nil, 1, 4, 2, 1)[1]
 	s := &shipper{rank: 2, wants: func(name string, step int) bool { return step == 1 }}
 	require.False(t, s.Wants("x", 0))
 	_, any := s.take()
