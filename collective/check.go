@@ -98,11 +98,14 @@ func checkLengths(op *nn.Op, size, rank int) string {
 		return checkParts(op, size, rank)
 	}
 	whole, want, found, which := in, in, out, "Out"
+	if problem := checkCuts(op, size); problem != "" {
+		return problem
+	}
 	switch op.Kind {
 	case nn.ReduceScatter:
-		want = pieceLen(in, unit, size, rank)
+		want = pieceLen(op.Cuts, in, unit, size, rank)
 	case nn.AllGather:
-		whole, want, found, which = out, pieceLen(out, unit, size, rank), in, "In"
+		whole, want, found, which = out, pieceLen(op.Cuts, out, unit, size, rank), in, "In"
 	}
 	if whole/unit > math.MaxUint32 {
 		return fmt.Sprintf("%d elements do not fit a message name, expected at most %d", whole/unit, math.MaxUint32)
@@ -135,14 +138,39 @@ func checkParts(op *nn.Op, size, rank int) string {
 	return ""
 }
 
-// piece is the byte range of member j's piece of a value of n bytes: equal pieces of whole elements, the last ones
-// shorter or empty if the elements do not divide.
-func piece(n, unit, size, j int) (from, to int) {
+// checkCuts: cuts are those of the whole value, in order, between elements.
+func checkCuts(op *nn.Op, size int) string {
+	whole := len(op.In)
+	switch {
+	case op.Cuts == nil:
+		return ""
+	case op.Kind == nn.AllGather:
+		whole = len(op.Out)
+	case op.Kind != nn.ReduceScatter:
+		return "it has cuts, which go with reduce_scatter and all_gather"
+	}
+	if len(op.Cuts) != size+1 || op.Cuts[0] != 0 || op.Cuts[size] != whole {
+		return fmt.Sprintf("its cuts are %v, expected %d from 0 to %d bytes", op.Cuts, size+1, whole)
+	}
+	for j, at := range op.Cuts {
+		if at%op.DType.Size() != 0 || j > 0 && at < op.Cuts[j-1] {
+			return fmt.Sprintf("cut %d is %d bytes, expected a multiple of %d, and cuts that never fall", j, at, op.DType.Size())
+		}
+	}
+	return ""
+}
+
+// piece is the byte range of member j's piece of a value of n bytes: between its cuts, or without cuts equal pieces of
+// whole elements, the last ones shorter or empty if the elements do not divide.
+func piece(cuts []int, n, unit, size, j int) (from, to int) {
+	if cuts != nil {
+		return cuts[j], cuts[j+1]
+	}
 	each := (n/unit + size - 1) / size * unit
 	return min(n, j*each), min(n, (j+1)*each)
 }
 
-func pieceLen(n, unit, size, j int) int {
-	from, to := piece(n, unit, size, j)
+func pieceLen(cuts []int, n, unit, size, j int) int {
+	from, to := piece(cuts, n, unit, size, j)
 	return to - from
 }

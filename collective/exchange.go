@@ -83,7 +83,7 @@ func (x *exchange) contribution(j int) []byte {
 	if !x.scattered() {
 		return x.op.In
 	}
-	from, to := piece(len(x.op.In), x.op.DType.Size(), len(x.got[0]), j)
+	from, to := piece(x.op.Cuts, len(x.op.In), x.op.DType.Size(), len(x.got[0]), j)
 	return x.op.In[from:to]
 }
 
@@ -93,7 +93,7 @@ func (x *exchange) slot(j int) []byte {
 		b, _ := partOf(x.op.From, x.op.Out, j)
 		return b
 	}
-	from, to := piece(len(x.op.Out), x.op.DType.Size(), len(x.got[0]), j)
+	from, to := piece(x.op.Cuts, len(x.op.Out), x.op.DType.Size(), len(x.got[0]), j)
 	return x.op.Out[from:to]
 }
 

@@ -379,3 +379,35 @@ func TestOneWayExchangesAreBounded(t *testing.T) {
 		w.stop()
 	}
 }
+
+// Cuts that are not those of the whole value are the program's fault, and said.
+func TestWrongCutsAreOpErrors(t *testing.T) {
+	for _, c := range []struct {
+		kind nn.OpKind
+		out  int
+		cuts []int
+		want string
+	}{
+		{nn.ReduceScatter, 8, []int{0, 8, 12, 24}, ""},
+		{nn.ReduceScatter, 4, []int{0, 8, 12, 24}, "Out has 4 bytes, expected 8: member 0 of 3"},
+		{nn.ReduceScatter, 8, []int{0, 8, 24}, "expected 4 from 0 to 24 bytes"},
+		{nn.ReduceScatter, 8, []int{4, 8, 12, 24}, "expected 4 from 0 to 24 bytes"},
+		{nn.ReduceScatter, 8, []int{0, 8, 12, 20}, "expected 4 from 0 to 24 bytes"},
+		{nn.ReduceScatter, 8, []int{0, 8, 4, 24}, "cut 2 is 4 bytes"},
+		{nn.ReduceScatter, 6, []int{0, 6, 12, 24}, "In has 24 and Out 6 bytes, expected multiples of 4"},
+		{nn.ReduceScatter, 8, []int{0, 8, 14, 24}, "cut 2 is 14 bytes, expected a multiple of 4"},
+		{nn.AllReduce, 24, []int{0, 8, 12, 24}, "it has cuts"},
+		{nn.AllGather, 48, []int{0, 24, 24, 48}, ""},
+		{nn.AllGather, 48, []int{0, 24, 24, 24}, "expected 4 from 0 to 48 bytes"},
+	} {
+		op := &nn.Op{Kind: c.kind, DType: tensor.F32, Tag: nn.TagGradient, Site: site(0, 0), In: make([]byte, 24), Out: make([]byte, c.out), Cuts: c.cuts}
+		err := CheckOp(op, 3, 0)
+		if c.want == "" {
+			require.NoError(t, err, "%v", c)
+			continue
+		}
+		var e *OpError
+		require.ErrorAs(t, err, &e, "%v", c)
+		require.Contains(t, e.Problem, c.want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,7 @@ type job struct {
 	dtype tensor.DType
 	n     int // elements of the whole value
 	alias bool
+	cut   bool // at random places
 	seed  uint64
 }
 
@@ -30,7 +32,7 @@ func drawJob(t *rapid.T) job {
 	j := job{
 		kind: rapid.SampledFrom([]nn.OpKind{nn.AllReduce, nn.ReduceScatter, nn.AllGather}).Draw(t, "kind"),
 		how:  rapid.SampledFrom([]nn.ReduceKind{nn.Sum, nn.Max}).Draw(t, "how"), dtype: rapid.SampledFrom(dtypes).Draw(t, "dtype"),
-		n: rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 17, 64, 100}).Draw(t, "n"), alias: rapid.Bool().Draw(t, "alias"), seed: rapid.Uint64().Draw(t, "seed"),
+		n: rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 17, 64, 100}).Draw(t, "n"), alias: rapid.Bool().Draw(t, "alias"), cut: rapid.Bool().Draw(t, "cut"), seed: rapid.Uint64().Draw(t, "seed"),
 	}
 	if !reducible(j.dtype, j.how) {
 		j.how = nn.Max
@@ -44,8 +46,8 @@ func (b job) op(a mesh.Axis, s nn.Site, size, j int) (op *nn.Op, want []byte) {
 	for m := range values {
 		values[m] = value(b.dtype, b.n, m, b.seed)
 	}
-	from, to := piece(b.n*b.dtype.Size(), b.dtype.Size(), size, j)
-	op = &nn.Op{Axis: a, Kind: b.kind, Reduce: b.how, DType: b.dtype, Tag: nn.TagGradient, Site: s}
+	op = &nn.Op{Axis: a, Kind: b.kind, Reduce: b.how, DType: b.dtype, Tag: nn.TagGradient, Site: s, Cuts: b.cuts(size)}
+	from, to := piece(op.Cuts, b.n*b.dtype.Size(), b.dtype.Size(), size, j)
 	switch b.kind {
 	case nn.AllReduce:
 		op.In, want = values[j], oracle(b.dtype, b.how, values)
@@ -56,10 +58,31 @@ func (b job) op(a mesh.Axis, s nn.Site, size, j int) (op *nn.Op, want []byte) {
 		op.In = append([]byte{}, want[from:to]...)
 	}
 	op.Out = bytes.Repeat([]byte{0xAA}, len(want))
-	if b.alias && b.kind == nn.AllReduce {
+	switch {
+	case b.alias && b.kind == nn.AllReduce:
 		op.Out = op.In
+	case b.alias && b.kind == nn.ReduceScatter:
+		op.Out = op.In[from:to:to]
+	case b.alias:
+		copy(op.Out[from:to], op.In)
+		op.In = op.Out[from:to:to]
 	}
 	return op, want
+}
+
+// cuts are the bytes at which the pieces of a value begin, the same at every member, and its end; nil: equal pieces.
+func (b job) cuts(size int) []int {
+	if !b.cut || b.kind == nn.AllReduce {
+		return nil
+	}
+	draw := rand.New(rand.NewPCG(b.seed, 7))
+	cuts := make([]int, size+1)
+	for j := range size - 1 {
+		cuts[j+1] = draw.IntN(b.n+1) * b.dtype.Size()
+	}
+	cuts[size] = b.n * b.dtype.Size()
+	slices.Sort(cuts)
+	return cuts
 }
 
 // run does the operation and compares; In must be as before, unless it is Out.

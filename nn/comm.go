@@ -185,6 +185,9 @@ type Op struct {
 	// goes from a member to another. Every member of the group joins the operation, with no part too.
 	// Put: To is one part, In whole. Get: From is one part, Out whole.
 	To, From []Part
+	// Cuts, of a ReduceScatter or an AllGather, are the bytes at which the pieces of the whole value begin, and its end; the
+	// same at every member. nil: equal pieces.
+	Cuts []int
 }
 
 // Part is a part of an Exchange.

@@ -16,14 +16,13 @@ const BucketElements = 1 << 22
 const normBlock = 256
 
 // bucket is a run of a flat buffer whose gradients are added over the ranks of axes in one exchange. With a sharded
-// optimizer it is cut into one slice for each of these ranks: slice i is [cuts[i], cuts[i+1]) of the flat buffer. Slices
-// travel as long as the longest, filled up with zeros.
+// optimizer it is cut into one slice for each of these ranks: slice i is [cuts[i], cuts[i+1]) of the flat buffer.
 type bucket[T tensor.Float] struct {
 	flat   *nn.Flat[T]
 	axes   []mesh.Axis
 	cuts   []int
 	mine   int // the slice of this rank
-	length int // of the longest slice
+	length int // of the longest slice; bf16 slices travel as long as it is
 	lowest int // the lowest decoder layer with a part of it; −1: other parameters
 }
 
@@ -36,6 +35,37 @@ func (b *bucket[T]) slices() int { return len(b.cuts) - 1 }
 
 // own is this rank's slice of the flat buffer.
 func (b *bucket[T]) own() (from, to int) { return b.cuts[b.mine], b.cuts[b.mine+1] }
+
+// division is one axis' part in the cutting of a bucket: its members share [from, to) of the flat buffer, this one has [low,
+// high), and cuts are the bytes from the beginning of the run at which their parts begin, and its end.
+type division struct {
+	axis      mesh.Axis
+	from, to  int
+	low, high int
+	cuts      []int
+}
+
+// divisions are the axes of more than one member, in the order of reduction: each cuts what the one before has left.
+func (b *bucket[T]) divisions(c nn.Comm) []division {
+	var all []division
+	first, count := 0, b.slices()
+	unit := tensor.DTypeOf[T]().Size()
+	for _, axis := range b.axes {
+		n := c.Size(axis)
+		if n == 1 {
+			continue
+		}
+		d := division{axis: axis, from: b.cuts[first], to: b.cuts[first+count], cuts: make([]int, n+1)}
+		each := count / n
+		for j := range d.cuts {
+			d.cuts[j] = unit * (b.cuts[first+j*each] - d.from)
+		}
+		first, count = first+c.Rank(axis)*each, each
+		d.low, d.high = b.cuts[first], b.cuts[first+count]
+		all = append(all, d)
+	}
+	return all
+}
 
 // denseAxes are the axes over which ranks hold the same dense parameters, in the order of reduction; expertAxes those
 // of an expert.

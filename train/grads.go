@@ -95,32 +95,17 @@ func (g *Grads[T]) Ready(layer int) []int {
 	return ready
 }
 
-// scatter adds a bucket over its axes and keeps this rank's slice. Slices lie in the order of the axes, the first
+// scatter adds a bucket over its axes and keeps this rank's slice, in place. Slices lie in the order of the axes, the first
 // slowest, so that each axis halves, quarters, … what is left.
 func (g *Grads[T]) scatter(c nn.Comm, site nn.Site, b *bucket[T]) {
-	in := g.staged(0, b.slices()*b.length)
-	for i := range b.slices() {
-		slot := in[i*b.length : (i+1)*b.length]
-		clear(slot[copy(slot, b.flat.Grad[b.cuts[i]:b.cuts[i+1]]):])
+	if g.layout.BF16 {
+		g.scatterBF16(c, site, b)
+		return
 	}
-	to := 1
-	for _, axis := range b.axes {
-		n := c.Size(axis)
-		if n == 1 {
-			continue
-		}
-		out := g.staged(to, len(in)/n)
-		to = 1 - to
-		if g.layout.BF16 {
-			g.reduceScatterBF16(c, axis, site, in, out)
-		} else {
-			c.Do(&nn.Op{Axis: axis, Kind: nn.ReduceScatter, Reduce: nn.Sum, DType: tensor.DTypeOf[T](), Tag: nn.TagGradient, Site: site,
-				In: tensor.Bytes(in), Out: tensor.Bytes(out)})
-		}
-		in = out
+	for _, s := range b.divisions(c) {
+		c.Do(&nn.Op{Axis: s.axis, Kind: nn.ReduceScatter, Reduce: nn.Sum, DType: tensor.DTypeOf[T](), Tag: nn.TagGradient, Site: site,
+			In: tensor.Bytes(b.flat.Grad[s.from:s.to]), Out: tensor.Bytes(b.flat.Grad[s.low:s.high]), Cuts: s.cuts})
 	}
-	low, high := b.own()
-	copy(b.flat.Grad[low:high], in)
 }
 
 // GatherWeights gives every rank the weights that the others have updated.
@@ -138,24 +123,11 @@ func (g *Grads[T]) gather(c nn.Comm, site nn.Site, tag nn.Tag, of func(*nn.Flat[
 		if b.slices() == 1 {
 			continue
 		}
-		x := of(b.flat)
-		from, to := b.own()
-		in := g.staged(0, b.length)
-		clear(in[copy(in, x[from:to]):])
-		next := 1
-		for i := len(b.axes) - 1; i >= 0; i-- {
-			n := c.Size(b.axes[i])
-			if n == 1 {
-				continue
-			}
-			out := g.staged(next, len(in)*n)
-			next = 1 - next
-			c.Do(&nn.Op{Axis: b.axes[i], Kind: nn.AllGather, DType: tensor.DTypeOf[T](), Tag: tag, Site: site,
-				In: tensor.Bytes(in), Out: tensor.Bytes(out)})
-			in = out
-		}
-		for i := range b.slices() {
-			copy(x[b.cuts[i]:b.cuts[i+1]], in[i*b.length:])
+		x, divisions := of(b.flat), b.divisions(c)
+		for i := len(divisions) - 1; i >= 0; i-- {
+			s := divisions[i]
+			c.Do(&nn.Op{Axis: s.axis, Kind: nn.AllGather, DType: tensor.DTypeOf[T](), Tag: tag, Site: site,
+				In: tensor.Bytes(x[s.low:s.high]), Out: tensor.Bytes(x[s.from:s.to]), Cuts: s.cuts})
 		}
 	}
 }

@@ -59,6 +59,28 @@ func (g *Grads[T]) reduceScatterBF16(c nn.Comm, axis mesh.Axis, site nn.Site, in
 	}
 }
 
+// scatterBF16 is scatter. Slices travel as long as the longest, filled up with zeros.
+func (g *Grads[T]) scatterBF16(c nn.Comm, site nn.Site, b *bucket[T]) {
+	in := g.staged(0, b.slices()*b.length)
+	for i := range b.slices() {
+		slot := in[i*b.length : (i+1)*b.length]
+		clear(slot[copy(slot, b.flat.Grad[b.cuts[i]:b.cuts[i+1]]):])
+	}
+	to := 1
+	for _, axis := range b.axes {
+		n := c.Size(axis)
+		if n == 1 {
+			continue
+		}
+		out := g.staged(to, len(in)/n)
+		to = 1 - to
+		g.reduceScatterBF16(c, axis, site, in, out)
+		in = out
+	}
+	low, high := b.own()
+	copy(b.flat.Grad[low:high], in)
+}
+
 // allReduceBF16 adds x over an axis, on every member.
 func (g *Grads[T]) allReduceBF16(c nn.Comm, axis mesh.Axis, site nn.Site, x []T) {
 	n, self := c.Size(axis), c.Rank(axis)
