@@ -59,6 +59,8 @@ type Job struct {
 	// Compute gathers the nanoseconds that programs of all ranks spend in their turns, while the run goes on; nil:
 	// nobody asks. What is left of the wall clock is exchange and waiting.
 	Compute *atomic.Int64
+	// Clock is the time that Compute is measured by, of which only differences count; nil: wall clock.
+	Clock func() time.Duration
 
 	trap func(w who, message any) // tests: called in a shell before it receives
 }
@@ -103,6 +105,10 @@ func (j Job) complete() (Job, error) {
 	}
 	if j.StallTimeout == 0 {
 		j.StallTimeout = StallTimeoutDefault
+	}
+	if j.Clock == nil {
+		origin := time.Now()
+		j.Clock = func() time.Duration { return time.Since(origin) }
 	}
 	if j.Logger == nil {
 		j.Logger = zap.NewNop()

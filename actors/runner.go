@@ -3,7 +3,6 @@ package actors
 import (
 	"fmt"
 	"runtime"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -74,9 +73,9 @@ func (r *run) timed(routine *collective.Routine, reply any) collective.Request {
 		r.whole.Lock()
 		defer r.whole.Unlock()
 	}
-	began := time.Now()
+	began := r.job.Clock()
 	q := routine.Resume(reply)
-	r.job.Compute.Add(int64(time.Since(began)))
+	r.job.Compute.Add(int64(r.job.Clock() - began))
 	return q
 }
 

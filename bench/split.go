@@ -7,93 +7,94 @@ import (
 	"time"
 )
 
-// Split compares a step on several context-parallel ranks with the same step on one rank. Both run on one processor
-// (GOMAXPROCS 1, one compute thread, turns one after the other), so that times of computing add up and the rest of the
-// wall clock is exchange.
+// Split compares the computing of a step on several context-parallel ranks with that of the same step on one rank: forward,
+// backward and the optimizer, whose work the ranks share (use_distributed_optimizer). Both run on one processor (GOMAXPROCS
+// 1, one compute thread, turns one after the other), so that the times of all turns add up and the rest is exchange.
 //
-// Every rank runs the optimizer over all parameters, whatever the number of ranks. What context parallelism splits is
-// the work of a microbatch: its forward and backward passes. Their cost is the difference between a step of two
-// microbatches and a step of one.
+// Computing is processor time where the system says it, which neighbours on the machine disturb less than wall clock. What
+// copies a rank makes in its turns to send and take parts is in it.
 type Split struct {
-	CP           int     `json:"cp"`
-	OneMs        float64 `json:"one_rank_ms"` // a step of one rank: all of it is computing
-	StepMs       float64 `json:"step_ms"`
-	ComputeMs    float64 `json:"compute_ms"`               // of all ranks together
-	ExchangeMs   float64 `json:"exchange_ms"`              // step without compute
-	OneMBMs      float64 `json:"one_rank_microbatch_ms"`   // forward and backward of a microbatch
-	MicrobatchMs float64 `json:"microbatch_compute_ms"`    // the same of all ranks together
-	Ratio        float64 `json:"microbatch_compute_ratio"` // MicrobatchMs over OneMBMs
-	StepRatio    float64 `json:"step_compute_ratio"`       // ComputeMs over OneMs
-	// Processor time of a microbatch, which neighbours and the clock rate disturb less: on one rank, on all with their
-	// exchange, and the ratio. 0 where the system does not say.
-	OneMBCPUMs float64 `json:"one_rank_microbatch_cpu_ms"`
-	MBCPUMs    float64 `json:"microbatch_cpu_ms"`
-	CPURatio   float64 `json:"microbatch_cpu_ratio"`
+	CP         int     `json:"cp"`
+	Rounds     int     `json:"rounds"`
+	Clock      string  `json:"clock"`       // of computing: processor time | wall clock
+	OneMs      float64 `json:"one_rank_ms"` // computing of a step on one rank; these three are medians over rounds
+	ComputeMs  float64 `json:"compute_ms"`  // on all ranks together
+	ExchangeMs float64 `json:"exchange_ms"` // step of all ranks without its computing, by the same clock: exchange, waiting, garbage collection
+	// Ratio is ComputeMs over OneMs: the median over rounds, each of a run on one rank and one on all, and the least and
+	// greatest.
+	Ratio     float64 `json:"compute_ratio"`
+	RatioLow  float64 `json:"compute_ratio_low"`
+	RatioHigh float64 `json:"compute_ratio_high"`
 }
 
-// splitRounds is how often everything is measured, in turns; the least time of each counts.
-const splitRounds = 2
+// splitRounds is how often both are measured, in turns.
+const splitRounds = 5
 
-// split measures steps of one and two microbatches, on one rank and on all.
+// split measures a step on one rank and on all, in turns.
 func split(ctx context.Context, o StepOptions) (*Split, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	o.Threads = 1
-	s, err := o.Scenario()
-	if err != nil {
-		return nil, err
+	if o.cpu == nil {
+		o.cpu = cpuTime
 	}
-	more := fmt.Sprintf("train.global_batch_size=%d", 2*s.Train.GlobalBatchSize)
-	ranks := []string{fmt.Sprintf("model.context_parallel_size=%d", o.CP), fmt.Sprintf("dist.world_size=%d", o.CP)}
-	one, two := &least{}, &least{}
-	all, allTwo := &least{}, &least{}
+	out := &Split{CP: o.CP, Rounds: splitRounds, Clock: "processor time"}
+	if o.cpu() == 0 {
+		o.cpu, out.Clock = nil, "wall clock"
+	}
+	ranks := []string{fmt.Sprintf("model.context_parallel_size=%d", o.CP), fmt.Sprintf("dist.world_size=%d", o.CP), "optimizer.use_distributed_optimizer=true"}
+	var one, all, exchange, ratio []float64
 	for range splitRounds {
-		for _, m := range []struct {
-			into *least
-			set  []string
-		}{{one, nil}, {all, ranks}, {two, []string{more}}, {allTwo, append([]string{more}, ranks...)}} {
-			if err := m.into.measure(ctx, o, m.set); err != nil {
-				return nil, err
-			}
+		alone, err := computing(ctx, o, nil)
+		if err != nil {
+			return nil, err
 		}
+		shared, err := computing(ctx, o, ranks)
+		if err != nil {
+			return nil, err
+		}
+		one, all, exchange = append(one, alone.compute), append(all, shared.compute), append(exchange, shared.step-shared.compute)
+		ratio = append(ratio, share(shared.compute, alone.compute))
 	}
-	out := &Split{CP: o.CP, OneMs: one.wall, StepMs: all.wall, ComputeMs: all.compute, ExchangeMs: all.wall - all.compute,
-		OneMBMs: two.wall - one.wall, MicrobatchMs: allTwo.compute - all.compute}
-	out.Ratio, out.StepRatio = share(out.MicrobatchMs, out.OneMBMs), share(out.ComputeMs, out.OneMs)
-	if one.cpu > 0 {
-		out.OneMBCPUMs, out.MBCPUMs = two.cpu-one.cpu, allTwo.cpu-all.cpu
-		out.CPURatio = share(out.MBCPUMs, out.OneMBCPUMs)
+	out.OneMs, out.ComputeMs, out.ExchangeMs, out.Ratio = median(one), median(all), median(exchange), median(ratio)
+	out.RatioLow, out.RatioHigh = ratio[0], ratio[0]
+	for _, r := range ratio {
+		out.RatioLow, out.RatioHigh = min(out.RatioLow, r), max(out.RatioHigh, r)
 	}
 	return out, nil
 }
 
-// least is the run with the least time of computing, by the medians of its steps.
-type least struct {
-	wall, compute float64
-	cpu           float64 // processor time of a step, the least of its own
-	set           bool
-}
+// stepTime is a step's time by one clock, and what of it is computing: medians over a run, in milliseconds.
+type stepTime struct{ step, compute float64 }
 
-func (l *least) measure(ctx context.Context, o StepOptions, set []string) error {
+// computing trains once and says what a step takes.
+func computing(ctx context.Context, o StepOptions, set []string) (stepTime, error) {
 	o.Overrides = append(append([]string(nil), o.Overrides...), set...)
 	s, err := o.Scenario()
 	if err != nil {
-		return err
+		return stepTime{}, err
 	}
-	c := counter{warmup: o.Warmup, steps: o.Steps, cpu: o.cpu}
-	if _, err := o.Train(ctx, s, c.step); err != nil {
-		return err
+	var steps, compute []float64
+	var last time.Duration
+	seen := 0
+	_, err = o.Train(ctx, s, o.cpu, func(t Took) {
+		ms := t.Ms
+		if o.cpu != nil {
+			now := o.cpu()
+			ms = (now - last).Seconds() * 1e3
+			last = now
+		}
+		if seen++; seen > o.Warmup {
+			steps, compute = append(steps, ms), append(compute, t.ComputeMs)
+		}
+		if s.Sizes().World() == 1 && len(compute) > 0 { // one rank never waits: its run is one turn
+			compute[len(compute)-1] = ms
+		}
+	})
+	if err == nil && len(steps) == 0 {
+		err = fmt.Errorf("the run told of %d steps, expected more than the %d to warm up", seen, o.Warmup)
 	}
-	wall, compute := median(c.ms), median(c.computeMs)
-	if s.Sizes().World() == 1 {
-		compute = wall // one rank never waits
+	if err != nil {
+		return stepTime{}, err
 	}
-	cpu := float64(c.cpuTo-c.cpuFrom) / float64(time.Millisecond) / float64(max(o.Steps, 1))
-	if l.set {
-		cpu = min(cpu, l.cpu)
-	}
-	if !l.set || compute < l.compute {
-		l.wall, l.compute = wall, compute
-	}
-	l.cpu, l.set = cpu, true
-	return nil
+	return stepTime{median(steps), median(compute)}, nil
 }

@@ -19,8 +19,9 @@ var stepScenario []byte
 const peakLength = 200 * time.Millisecond
 
 // Trainer trains a scenario, tells of every finished step with the time it took, and returns the process's peak
-// resident memory in bytes. Package run, which stands above, is handed in as one.
-type Trainer func(ctx context.Context, s config.Scenario, step func(Took)) (peakRSS int64, err error)
+// resident memory in bytes. clock is what Took.ComputeMs is measured by; nil: wall clock. Package run, which stands above, is
+// handed in as one.
+type Trainer func(ctx context.Context, s config.Scenario, clock func() time.Duration, step func(Took)) (peakRSS int64, err error)
 
 // Took is the time of one step.
 type Took struct {
@@ -94,7 +95,7 @@ func Step(ctx context.Context, o StepOptions) (*StepResult, error) {
 	peak := newPeakMeter(kernel.Active(), threads, peakLength, o.Now)
 	r.PeakBefore = peak.flops() / giga
 	c := counter{warmup: o.Warmup, steps: o.Steps}
-	if r.PeakRSSBytes, err = o.Train(ctx, s, c.step); err != nil {
+	if r.PeakRSSBytes, err = o.Train(ctx, s, nil, c.step); err != nil {
 		return nil, err
 	}
 	r.PeakAfter = peak.flops() / giga

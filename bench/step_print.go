@@ -24,12 +24,8 @@ func (r *StepResult) Print(w io.Writer) {
 	line("processor time", "%.0f %% of wall clock and threads", 100*r.CPUShare)
 	line("peak RSS", "%.1f MiB", float64(r.PeakRSSBytes)/(1<<20))
 	if s := r.Split; s != nil {
-		line("cp "+fmt.Sprint(s.CP), "%.1f ms a step = %.1f ms computing of all ranks + %.1f ms exchange and waiting, on one processor", s.StepMs, s.ComputeMs, s.ExchangeMs)
-		line("against one rank", "%.1f ms a step; ratio of computing %.3f, the optimizer on every rank", s.OneMs, s.StepRatio)
-		line("a microbatch", "%.1f ms computing of all ranks, %.1f ms on one rank; ratio %.3f", s.MicrobatchMs, s.OneMBMs, s.Ratio)
-		if s.CPURatio > 0 {
-			line("processor time", "a microbatch takes %.1f ms of all ranks, its exchange included, and %.1f ms on one; ratio %.3f", s.MBCPUMs, s.OneMBCPUMs, s.CPURatio)
-		}
+		line("cp "+fmt.Sprint(s.CP), "%.1f ms computing of all ranks and %.1f ms exchange a step, one processor, %s, optimizer sharded", s.ComputeMs, s.ExchangeMs, s.Clock)
+		line("against one rank", "%.1f ms computing a step; ratio %.3f, median of %d pairs from %.3f to %.3f", s.OneMs, s.Ratio, s.Rounds, s.RatioLow, s.RatioHigh)
 	}
 	line("heap per step", "%.1f allocations, %.0f bytes", r.HeapCount, r.HeapBytes)
 }

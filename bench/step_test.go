@@ -15,7 +15,7 @@ import (
 
 // trained is a Trainer whose steps take the given times.
 func trained(ms ...float64) Trainer {
-	return func(_ context.Context, _ config.Scenario, step func(Took)) (int64, error) {
+	return func(_ context.Context, _ config.Scenario, _ func() time.Duration, step func(Took)) (int64, error) {
 		for _, v := range ms {
 			step(Took{Ms: v, ComputeMs: v})
 		}
@@ -102,7 +102,9 @@ func TestStepErrors(t *testing.T) {
 	_, err := Step(context.Background(), stepOptions(trained(1, 1, 1)))
 	require.ErrorContains(t, err, "told of 1 steps after the warm-up, expected 3")
 	gone := errors.New("gone")
-	_, err = Step(context.Background(), stepOptions(func(context.Context, config.Scenario, func(Took)) (int64, error) { return 0, gone }))
+	_, err = Step(context.Background(), stepOptions(func(context.Context, config.Scenario, func() time.Duration, func(Took)) (int64, error) {
+		return 0, gone
+	}))
 	require.ErrorIs(t, err, gone)
 }
 
@@ -157,26 +159,50 @@ heap per step        3.0 allocations, 100 bytes
 		"peak_rss_bytes":536870912,"heap_allocations_per_step":3,"heap_bytes_per_step":100}`, string(text))
 }
 
-// Two ranks compute a microbatch in 84 ms where one takes 80, and each spends 20 ms on the optimizer. The processor works 82
-// of them.
+// Two ranks compute a step in 84 ms of processor time where one takes 80, and exchange for 30. The first steps, to warm up,
+// take longer, and the fourth pair runs slow on one side.
 func TestSplitComparesComputing(t *testing.T) {
 	var worked time.Duration
-	o := stepOptions(func(_ context.Context, s config.Scenario, step func(Took)) (int64, error) {
-		n := float64(s.Train.GlobalBatchSize / s.Train.MicroBatchSize)
-		for range s.Train.TrainIters {
+	runs := 0
+	o := stepOptions(func(_ context.Context, s config.Scenario, clock func() time.Duration, step func(Took)) (int64, error) {
+		require.Equal(t, worked, clock())
+		require.Equal(t, s.Model.ContextParallel > 1, s.Optimizer.UseDistributedOptimizer, "the optimizer's work is split")
+		runs++
+		for i := range s.Train.TrainIters {
+			slow := 1.0
+			if i < 2 || runs == 8 {
+				slow = 1.5
+			}
+			ms := func(v float64) time.Duration { return time.Duration(v * slow * float64(time.Millisecond)) }
 			if s.Model.ContextParallel == 1 {
-				worked += time.Duration(80*n+20) * time.Millisecond
-				step(Took{Ms: 80*n + 20})
+				worked += ms(80)
+				step(Took{Ms: 1000})
 			} else {
-				worked += time.Duration(82*n+40) * time.Millisecond
-				step(Took{Ms: 84*n + 40 + 30, ComputeMs: 84*n + 40})
+				worked += ms(84 + 30)
+				step(Took{Ms: 1000, ComputeMs: 84 * slow})
 			}
 		}
 		return 1, nil
 	})
+	worked = time.Second
 	o.CP, o.cpu = 2, func() time.Duration { return worked }
 	s, err := split(context.Background(), o)
 	require.NoError(t, err)
-	require.Equal(t, &Split{CP: 2, OneMs: 100, StepMs: 154, ComputeMs: 124, ExchangeMs: 30, OneMBMs: 80, MicrobatchMs: 84, Ratio: 1.05, StepRatio: 1.24,
-		OneMBCPUMs: 80, MBCPUMs: 82, CPURatio: 1.025}, s)
+	require.Equal(t, &Split{CP: 2, Rounds: 5, Clock: "processor time", OneMs: 80, ComputeMs: 84, ExchangeMs: 30, Ratio: 1.05, RatioLow: 1.05, RatioHigh: 1.575}, s)
+	require.Equal(t, 10, runs)
+}
+
+// Where the system does not say processor time, wall clock is what is compared.
+func TestSplitByWallClock(t *testing.T) {
+	o := stepOptions(func(_ context.Context, s config.Scenario, clock func() time.Duration, step func(Took)) (int64, error) {
+		require.Nil(t, clock)
+		for range s.Train.TrainIters {
+			step(Took{Ms: 100, ComputeMs: 90})
+		}
+		return 1, nil
+	})
+	o.CP, o.cpu = 2, func() time.Duration { return 0 }
+	s, err := split(context.Background(), o)
+	require.NoError(t, err)
+	require.Equal(t, &Split{CP: 2, Rounds: 5, Clock: "wall clock", OneMs: 100, ComputeMs: 90, ExchangeMs: 10, Ratio: 0.9, RatioLow: 0.9, RatioHigh: 0.9}, s)
 }

@@ -160,6 +160,7 @@ func (j *job) actorJob(network transport.Network) actors.Job {
 		Logger:       j.o.Logger,
 		Listen:       j.listen,
 		Compute:      &j.figures.compute,
+		Clock:        j.o.ComputeClock,
 		Recovery:     j.recovery(),
 		Hook:         j.faults(),
 		Programs: func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error) {

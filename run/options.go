@@ -1,6 +1,8 @@
 package run
 
 import (
+	"time"
+
 	"go.uber.org/zap"
 
 	"phalanx/config"
@@ -18,6 +20,8 @@ type Options struct {
 	// other at once. nil: nobody asks.
 	Stop   <-chan struct{}
 	Logger *zap.Logger
+	// ComputeClock is the time that Timing.ComputeMs is measured by; nil: wall clock.
+	ComputeClock func() time.Duration
 }
 
 // Listener is told what happens, one call at a time. Any field may be nil.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -155,8 +156,8 @@ func (a *app) step(ctx context.Context, o bench.StepOptions, json string) error 
 }
 
 // trainer is package run as bench wants it.
-func (a *app) trainer(ctx context.Context, s config.Scenario, step func(bench.Took)) (int64, error) {
-	r, err := run.Execute(ctx, s, run.Options{Logger: a.logger(nil),
+func (a *app) trainer(ctx context.Context, s config.Scenario, clock func() time.Duration, step func(bench.Took)) (int64, error) {
+	r, err := run.Execute(ctx, s, run.Options{Logger: a.logger(nil), ComputeClock: clock,
 		Listen: run.Listener{Step: func(_ run.StepFigures, t run.Timing) { step(bench.Took{Ms: t.StepMs, ComputeMs: t.ComputeMs}) }}})
 	if err != nil {
 		return 0, err
