@@ -19,7 +19,7 @@ type GroupState struct {
 type ProgramState struct {
 	Program nn.Program
 	Seq     uint64   // of the next collective's first message
-	Puts    []uint64 // messages put to each member
+	Puts    []uint64 // messages put to each member; nil: none
 }
 
 // State is the group's. A program that is within an operation makes it a programmer error.
@@ -39,7 +39,11 @@ func (g *Group) State() GroupState {
 	}
 	var s GroupState
 	for _, p := range slices.Sorted(maps.Keys(programs)) {
-		s.Programs = append(s.Programs, ProgramState{p, g.channel(p).seq, slices.Clone(g.mailbox(p).out)})
+		at := ProgramState{Program: p, Seq: g.channel(p).seq}
+		if m := g.mail[p]; m != nil {
+			at.Puts = slices.Clone(m.out)
+		}
+		s.Programs = append(s.Programs, at)
 	}
 	s.Counts = g.Counts()
 	return s
@@ -49,7 +53,9 @@ func (g *Group) State() GroupState {
 func (g *Group) Restore(s GroupState) {
 	for _, p := range s.Programs {
 		g.channel(p.Program).seq = p.Seq
-		copy(g.mailbox(p.Program).out, p.Puts)
+		if len(p.Puts) > 0 {
+			copy(g.mailbox(p.Program).out, p.Puts)
+		}
 	}
 	for _, n := range s.Counts {
 		key := n

@@ -10,8 +10,12 @@ type Arena[T Number] struct {
 	used  int
 }
 
-// slabMin is the smallest slab: 1 Mi elements, a few activations of a small model.
-const slabMin = 1 << 20
+// Slabs double from slabMin to slabUsual elements: a toy of a simulator needs a fraction of the first, a small model several of
+// the last.
+const (
+	slabMin   = 1 << 12
+	slabUsual = 1 << 20
+)
 
 // Alloc is n elements with undefined contents: an earlier step's values may still be there.
 func (a *Arena[T]) Alloc(n int) []T {
@@ -20,7 +24,7 @@ func (a *Arena[T]) Alloc(n int) []T {
 		a.off = 0
 	}
 	if a.slab == len(a.slabs) {
-		a.slabs = append(a.slabs, make([]T, max(n, slabMin)))
+		a.slabs = append(a.slabs, make([]T, max(n, min(slabMin<<min(len(a.slabs), 8), slabUsual))))
 		a.off = 0
 	}
 	s := a.slabs[a.slab][a.off : a.off+n : a.off+n]
