@@ -14,6 +14,9 @@ func (r *Rank) commit(fx *Effects) {
 	if r.o.Planted == TrimEarly {
 		trim++
 	}
+	if r.o.Planted == NeverTrim {
+		trim = 0
+	}
 	for _, o := range r.out {
 		r.bytes -= o.trim(trim)
 	}
@@ -58,7 +61,7 @@ func (r *Rank) Tick(now int64, waiting []Edge) (fx Effects) {
 	if !r.ready {
 		return fx
 	}
-	if r.done {
+	if r.done && r.o.Planted != NeverRepeat {
 		r.repeat(now, &fx)
 	}
 	asked := map[uint16]bool{}

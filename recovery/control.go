@@ -78,7 +78,7 @@ func (r *Rank) Control(c Control) (fx Effects, err error) {
 		return fx, &StrangerError{r.o.Rank, r.o.World, c}
 	}
 	p := &r.peers[c.Src]
-	if c.Incarnation < p.incarnation {
+	if c.Incarnation < p.incarnation && r.o.Planted != IncarnationUnchecked {
 		return fx, nil
 	}
 	if c.Incarnation > p.incarnation {
@@ -182,7 +182,7 @@ func (r *Rank) jump(c Control, fx *Effects) error {
 			need = in.need
 		}
 		switch {
-		case need >= floor:
+		case need >= floor && r.o.Planted != StaleGeneration:
 			continue
 		case c.Generation <= r.start:
 			return &LostError{Rank: r.o.Rank, Edge: e, Need: need, Floor: floor, Start: r.start, Generation: c.Generation}

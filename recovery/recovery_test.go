@@ -14,9 +14,9 @@ func TestToyWorldSurvives(t *testing.T) {
 	}
 }
 
-// Each planted bug is found.
+// Each planted bug that hurts ranks with timers and no collector is found; package sim finds the others.
 func TestPlantedBugsAreFound(t *testing.T) {
-	for _, b := range Bugs() {
+	for _, b := range []Bug{MinimumOfNewest, NoJump, EarlyApply, DoubleApply, TrimEarly, DoneStopsServing, StaleGeneration} {
 		t.Run(b.String(), func(t *testing.T) {
 			for seed := range uint64(2000) {
 				if err := newWorld(seed, 2+int(seed%3), b).run(); err != nil {

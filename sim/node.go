@@ -1,31 +1,32 @@
 package sim
 
 import (
-	"fmt"
+	"bytes"
 	"maps"
 	"slices"
 
 	"phalanx/collective"
 	"phalanx/mesh"
-	"phalanx/messages"
-	"phalanx/model"
-	"phalanx/nn"
 	"phalanx/recovery"
 )
 
-// node is a rank over all of its lives: its disk, and what the supervisor knows.
+// node is a rank over all of its lives: its disk, and what was seen of it.
 type node struct {
 	c         *cluster
 	rank      int
-	inc       uint32
-	disk      map[uint32]snapshot   // by step
-	committed uint32                // the generation that is written down
-	life      *life                 // nil: dead
-	zombies   []*life               // earlier lives that were given up and go on
-	reports   map[int]messages.Sums // by step: figures of a step are kept by its name
-	final     string
-	// sent is the checksum of every message that some life has sent: another life must send the same.
-	sent map[recovery.Edge][]fingerprint
+	worker    *worker
+	disk      map[uint32]snapshot // by step
+	committed uint32              // the generation that is written down
+	life      *life               // the newest; nil: none yet
+	passed    []int               // by passage: how often it came by
+
+	// sent is the checksum of every message that some life has sent, kept of every state: another life must do the same.
+	sent     map[recovery.Edge][]fingerprint
+	kept     map[uint32]uint64
+	bytes    []int64 // by step: payload to other ranks
+	told     []int64 // by step: payload to the collector
+	sinkBy   uint32  // incarnation that last wrote what lasts
+	sinkProc *process
 }
 
 // snapshot is what a disk holds of a step.
@@ -35,231 +36,79 @@ type snapshot struct {
 	at     recovery.State
 }
 
-// life is a rank between two deaths.
-type life struct {
-	n        *node
-	inc      uint32
-	place    collective.Place
-	routines []*collective.Routine // by program; nil: not on this rank
-	pending  []collective.Request
-	ports    map[port][]any
-	groups   map[mesh.Axis]*collective.Group
-	m        *recovery.Rank
-	ready    []wake
-	step     uint32
-	began    uint32
-	busy     bool // a turn is planned
-	done     bool
-	dead     bool
-	applied  map[recovery.Edge]uint64
-	due      *snapshot // taken in this turn, to be written
+func newNode(c *cluster, rank int, w *worker) *node {
+	return &node{c: c, rank: rank, worker: w, disk: map[uint32]snapshot{}, passed: make([]int, len(c.o.Passages)),
+		sent: map[recovery.Edge][]fingerprint{}, kept: map[uint32]uint64{}, bytes: make([]int64, c.job.Steps()+1), told: make([]int64, c.job.Steps()+1)}
 }
 
-type port struct {
-	to, from nn.Program
-	name     string
-}
-
-type wake struct {
-	program nn.Program
-	reply   any
-}
-
-// kill ends a life at once.
-func (n *node) kill() {
-	for _, l := range append(n.zombies, n.life) {
-		if l != nil && !l.dead {
-			l.dead = true
-			l.unwind()
+// passage is the fault at a fixed point that the rank comes by now.
+func (n *node) passage(hook string) (hit Passage, ok bool) {
+	for i, p := range n.c.o.Passages {
+		if p.Rank == n.rank && p.Hook == hook {
+			if n.passed[i]++; n.passed[i] == max(p.Nth, 1) {
+				hit, ok = p, true
+			}
 		}
 	}
-	n.life, n.zombies = nil, nil
-}
-
-// crash kills a rank at a point where it may die; true if it did. The supervisor starts it again. A rank that is given up
-// wrongly goes on as a zombie.
-func (l *life) crash(hook string) bool {
-	c := l.n.c
-	if l.dead {
-		return true
-	}
-	if c.o.Faults.Crashes == 0 || l.n.life != l || !c.chance(c.o.Faults.CrashRate) {
-		return false
-	}
-	c.o.Faults.Crashes--
-	c.result.Crashes++
-	c.note("%d crash %d at %s", c.now, l.n.rank, hook)
-	c.last = c.now
-	// The program that is running cannot be unwound from within its own turn.
-	n := l.n
-	n.life = nil
-	c.after(1+int64(c.rng.IntN(restartMax)), n.begin)
-	if c.chance(c.o.Faults.ZombieRate) {
-		c.result.Zombies++
-		n.zombies = append(n.zombies, l)
-		return false
-	}
-	l.dead = true
-	c.after(0, l.unwind)
-	return true
-}
-
-// fenced ends a life that finds, at something durable, that it has been replaced; true if so.
-func (l *life) fenced() bool {
-	if l.inc == l.n.inc && l.n.life == l {
-		return false
-	}
-	if l.n.c.o.Shell == NoFence {
-		l.n.c.fail(fmt.Errorf("life %d of rank %d writes to its disk beside life %d", l.inc, l.n.rank, l.n.inc))
-	}
-	l.dead = true
-	l.n.c.after(0, l.unwind)
-	return true
-}
-
-// sums are the rank's figures over all steps.
-func (n *node) sums() messages.Sums {
-	var all messages.Sums
-	for _, step := range slices.Sorted(maps.Keys(n.reports)) {
-		all.Add(n.reports[step])
-	}
-	return all
-}
-
-func (l *life) unwind() {
-	for _, r := range l.routines {
-		if r != nil {
-			r.Stop()
-		}
-	}
+	return hit, ok
 }
 
 // begin is a new life, from the snapshot of the committed generation or from the beginning.
-func (n *node) begin() {
-	if n.life != nil {
-		return
-	}
-	n.inc++
+func (n *node) begin(p *process) {
 	s, ok := n.disk[n.committed]
 	if !ok && n.committed > 0 {
-		n.c.fail(fmt.Errorf("generation %d is committed and rank %d has no snapshot of it", n.committed, n.rank))
+		n.c.fail(breaks(I4, "generation %d is committed and rank %d has no snapshot of it", n.committed, n.rank))
 		return
 	}
-	l := &life{n: n, inc: n.inc, place: collective.Place{Rank: n.rank, Sizes: n.c.job.sizes}, ports: map[port][]any{},
-		groups: map[mesh.Axis]*collective.Group{}, step: n.committed, began: n.committed, applied: maps.Clone(s.at.Need)}
-	if l.applied == nil {
-		l.applied = map[recovery.Edge]uint64{}
-	}
-	for _, a := range mesh.Axes() {
-		if l.place.Sizes.Of(a) > 1 {
-			l.groups[a] = collective.NewGroup(l.place, a)
-			l.groups[a].Restore(s.groups[a])
-		}
-	}
-	programs, err := model.Programs(l.env(s.local))
+	l, err := n.newLife(p, s)
 	if err != nil {
-		n.c.fail(err)
+		n.c.fail(breaks(I4, "rank %d cannot begin at its snapshot of step %d: %w", n.rank, n.committed, err))
 		return
 	}
-	l.pending = make([]collective.Request, len(programs))
-	for p, code := range programs {
-		if code == nil {
-			l.routines = append(l.routines, nil)
-			continue
-		}
-		l.routines = append(l.routines, collective.NewRoutine(l.place, nn.Program(p), code))
-		l.ready = append(l.ready, wake{nn.Program(p), nil})
-	}
-	l.m = recovery.New(recovery.Options{Rank: n.rank, World: len(n.c.nodes), Incarnation: n.inc, Window: 16, Patience: patience, PatienceMax: 16 * patience,
-		Planted: n.c.o.Planted}, s.at, n.committed, append(slices.Sorted(maps.Keys(n.disk)), 0))
 	n.life = l
-	n.c.note("%d begin %d life %d at %d", n.c.now, n.rank, n.inc, n.committed)
-	if !l.crash("after-restart") {
-		n.c.after(1+int64(n.c.rng.IntN(startMax)), l.start)
+	p.lives = append(p.lives, l)
+	n.c.note(101, uint64(n.rank), uint64(p.inc), uint64(n.committed))
+	if l.o().Shell == NoBarrier {
+		l.plan()
 	}
+	p.later(1+n.c.dice.below(startMax, askStart, n.rank, n.rank), l.start)
 }
 
-// start ends recovery: programs may go on, and messages are applied.
-func (l *life) start() {
-	if l.dead {
-		return
+// durable are the steps that a new life can go back to. The beginning needs no file.
+func (n *node) durable() []uint32 { return append(slices.Sorted(maps.Keys(n.disk)), 0) }
+
+// write puts a snapshot into its place. Another life may have done so: with the same bytes.
+func (n *node) write(s snapshot) {
+	step := s.at.Step
+	if n.c.o.Shell == NoSync && n.c.dice.below(2, askOdd, n.rank, n.rank) == 0 { // the name is there before the bytes
+		s.local = s.local[:len(s.local)/2]
 	}
-	l.do(l.m.Start())
-	l.plan()
-	l.tick()
-}
-
-// env is the world of the rank's programs.
-func (l *life) env(local []byte) model.Env {
-	n := l.n
-	return model.Env{Scenario: n.c.job.scenario, Rank: n.rank, Train: n.c.job.source, Local: local,
-		Emit: func(e messages.Event) {
-			if done, ok := e.(messages.StepDone); ok {
-				n.report(done)
-			}
-		},
-		Boundary: func(step int, local func() []byte) {
-			l.step = uint32(step)
-			last := step == n.c.job.scenario.Train.TrainIters
-			if uint32(step) == l.began && !last || step%n.c.o.Every != 0 && !last {
-				return
-			}
-			s := &snapshot{local: local(), groups: map[mesh.Axis]collective.GroupState{}, at: l.m.Boundary(uint32(step))}
-			for a, g := range l.groups {
-				s.groups[a] = g.State()
-			}
-			l.due = s
-		}}
-}
-
-// plan makes the life take a turn, if it can.
-func (l *life) plan() {
-	if l.dead || l.busy || len(l.ready) == 0 {
-		return
+	if before, twice := n.disk[step]; twice && !bytes.Equal(before.local, s.local) {
+		n.c.fail(breaks(I3, "rank %d writes a snapshot of step %d that differs from that of an earlier life", n.rank, step))
 	}
-	l.busy = true
-	l.n.c.after(1+int64(l.n.c.rng.IntN(turnMax)), func() {
-		l.busy = false
-		if !l.dead {
-			l.turn()
-			l.plan()
-		}
-	})
+	n.disk[step] = s
+	n.c.durable.note(n.c, n.rank, step)
 }
 
-// tick looks at what has been waited for too long.
-func (l *life) tick() {
-	l.n.c.after(tickEvery, func() {
-		if l.dead {
-			return
-		}
-		if l.n.c.o.Shell != NeverAsk {
-			l.do(l.m.Tick(l.n.c.now, l.waiting()))
-		}
-		l.tick()
-	})
+// commit writes a generation down and frees older snapshots. Every rank can go back to it, or is at a later one.
+func (n *node) commit(gen uint32) {
+	c := n.c
+	if gen < n.committed {
+		c.fail(breaks(I4, "rank %d went back from generation %d to %d", n.rank, n.committed, gen))
+	}
+	n.committed = gen
+	c.loadable(gen)
+	maps.DeleteFunc(n.disk, func(step uint32, _ snapshot) bool { return step < gen })
 }
 
-// waiting are the edges on which programs miss a message.
-func (l *life) waiting() []recovery.Edge {
-	var list []recovery.Edge
-	for p, q := range l.pending {
-		op, ok := q.(collective.Collective)
-		if !ok {
-			continue
-		}
-		for _, r := range l.groups[op.Op.Axis].Missing(nn.Program(p)) {
-			list = append(list, recovery.Edge{Peer: uint16(r), Chan: collective.Channel(op.Op.Axis, nn.Program(p))})
+// loadable checks that every rank can go back to a generation, and that the reports before it are in.
+func (c *cluster) loadable(gen uint32) {
+	for _, o := range c.nodes {
+		if _, ok := o.disk[gen]; !ok && o.committed <= gen {
+			c.fail(breaks(I4, "generation %d is committed and rank %d has no snapshot of it", gen, o.rank))
 		}
 	}
-	return list
-}
-
-// report keeps a step's figures by the step: a life that computes it again says the same.
-func (n *node) report(done messages.StepDone) {
-	sums := done.Sums
-	if before, twice := n.reports[done.Step]; twice && n.c.o.Shell == DoubleCount {
-		sums.Add(before)
+	if c.ledger.complete < gen {
+		c.fail(breaks(I4, "generation %d is committed and reports are in up to step %d only", gen, c.ledger.complete))
 	}
-	n.reports[done.Step] = sums
 }

@@ -1,26 +1,25 @@
-// Package sim runs a whole job in one goroutine on virtual time, with crashes, a bad network and bad disks drawn from a
-// seed, and checks after every turn what recovery promises. The programs are those of a real run.
+// Package sim runs a whole job in one goroutine on virtual time, with crashes, false suspicions, a bad network, bad disks
+// and supervisors that die, all drawn from a seed, and checks after every event what recovery promises (Invariant). The
+// programs are those of a real run, of any layout; the machine between them is package recovery's, byte for byte.
 //
 // A test writes:
 //
 //	job, err := sim.NewJob(scenario, source)
-//	for seed := range uint64(500) {
-//		if err := job.Run(sim.Options{Seed: seed, Faults: sim.Swarm(seed)}); err != nil {
-//			t.Fatal(err)
-//		}
+//	summary := job.Sweep(0, 500, sim.Options{})
+//	if summary.Failure != nil {
+//		t.Fatal(job.Minimize(summary.Failure))
 //	}
 //
-// A seed is a schedule: it gives the same turns, faults and trace hash every time. Own checks go into Options.Check.
+// A seed is a schedule: it gives the same turns, faults and trace hash every time. Every fault that happens is an Event;
+// Options.Only repeats a seed with some of its events, which is how Minimize works. Own checks go into Options.Check.
 package sim
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"phalanx/config"
 	"phalanx/mesh"
-	"phalanx/messages"
 	"phalanx/model"
 	"phalanx/recovery"
 )
@@ -36,7 +35,7 @@ type Job struct {
 // NewJob runs a scenario once without faults, for comparison.
 func NewJob(s *config.Scenario, source model.Source) (*Job, error) {
 	j := &Job{scenario: s, source: source, sizes: s.Sizes()}
-	c := j.cluster(Options{})
+	c := j.cluster(Options{Faults: &Faults{}})
 	if err := c.run(); err != nil {
 		return nil, fmt.Errorf("the run without faults failed: %w", err)
 	}
@@ -44,71 +43,116 @@ func NewJob(s *config.Scenario, source model.Source) (*Job, error) {
 	return j, nil
 }
 
+// Steps is the number of training steps, Ranks of ranks.
+func (j *Job) Steps() int { return j.scenario.Train.TrainIters }
+
+// Ranks is the number of ranks.
+func (j *Job) Ranks() int { return j.sizes.World() }
+
 // Options are one schedule.
 type Options struct {
-	Seed   uint64
-	Faults Faults
-	// Every is the number of steps between snapshots; 0: 1.
+	Seed uint64
+	// Faults are how often things go wrong; nil: Swarm of the seed.
+	Faults *Faults
+	// Passages are faults at fixed points, as in scenario files.
+	Passages []Passage
+	// Procs is the number of worker processes, each with a block of ranks; 0: drawn from the seed.
+	Procs int
+	// Supervisors is 1 or more; 0: 1 or 3, drawn from the seed.
+	Supervisors int
+	// Every is the number of steps between snapshots; 0: up to 3, drawn from the seed.
 	Every int
+	// LogMax is recovery.Options.LogMax; 0: often none, else drawn from the seed.
+	LogMax int64
+	// Only are the events that happen, of all that the seed would give; nil: all.
+	Only []Event
 	// Planted is a deliberate bug of the protocol, Shell one of what is around it, for tests of these tests.
 	Planted recovery.Bug
 	Shell   Bug
-	// Check is called after every turn with the step of every rank's present life (−1: dead); an error ends the run.
-	Check func(now int64, steps []int) error
+	// Check is called after every event; an error ends the run as a broken promise.
+	Check func(View) error
 }
 
-// Faults are how often things go wrong. Rates are per thousand.
-type Faults struct {
-	Crashes   int // at most so many ranks die
-	CrashRate int // of the points at which one may die: around every send, every delivery, every stage of a snapshot
-	DropRate  int // messages that are lost
-	DupRate   int // messages that come twice
-	// DelayMax is the longest a message travels, in microseconds; messages overtake each other. 0: 1.
-	DelayMax int
-	// DiskRate is snapshots that fail: the disk is full, or the file is torn.
-	DiskRate    int
-	CorruptRate int // data messages in which a bit flips on the way
-	ZombieRate  int // deaths that are false suspicions: the old life goes on beside the new one
-	// Partitions are one-way cuts between two ranks.
-	Partitions   int
-	PartitionMax int // microseconds that one lasts at most
-}
+// View is what a check sees.
+type View struct{ c *cluster }
 
-// Swarm draws faults: each class is off in half of the seeds, so that they are seen alone and together.
-func Swarm(seed uint64) Faults {
-	rng := newRand(seed, 1)
-	some := func(most int) int {
-		if rng.IntN(2) == 0 {
-			return 0
-		}
-		return 1 + rng.IntN(most)
+// Now is the virtual time in microseconds.
+func (v View) Now() int64 { return v.c.now }
+
+// Step is the step of a rank's present life; −1: it is dead.
+func (v View) Step(rank int) int {
+	if l := v.c.nodes[rank].life; l != nil && !l.dead() {
+		return int(l.step)
 	}
-	return Faults{Crashes: some(6), CrashRate: 1 + rng.IntN(20), DropRate: some(50), DupRate: some(100), DelayMax: 1 + some(500),
-		DiskRate: some(300), CorruptRate: some(30), ZombieRate: some(500), Partitions: some(3), PartitionMax: 20_000}
+	return -1
 }
+
+// Generation is the step that a rank knows to be committed.
+func (v View) Generation(rank int) int { return int(v.c.nodes[rank].committed) }
+
+// Incarnation is that of the process of a rank, as the control plane has it.
+func (v View) Incarnation(rank int) int { return int(v.c.kv[v.c.nodes[rank].worker.index]) }
+
+// Result is what a schedule did.
+type Result struct {
+	Events   []Event // every fault that happened, in order
+	Restarts int     // processes started again
+	Jumps    int     // ranks that went on from a later snapshot of their own
+	Messages int     // data messages that left a rank
+	Replayed int     // of them answers to requests
+	End      int64   // virtual microseconds
+	Trace    uint64  // hash of everything that happened
+}
+
+// Invariant is a promise, by its number in docs/simulator.md.
+type Invariant string
+
+// The promises.
+const (
+	I1  Invariant = "I1"  // reports and the state of every rank at the end are those of a run without faults
+	I2  Invariant = "I2"  // each message is applied once, in order
+	I3  Invariant = "I3"  // what a rank sends and keeps has the bytes of a run without faults
+	I4  Invariant = "I4"  // generations only rise, every rank can go back to them, and no log is freed beyond
+	I5  Invariant = "I5"  // the run ends soon after the last fault
+	I6  Invariant = "I6"  // a log holds what was sent since the generation, and the generation follows the disks
+	I7  Invariant = "I7"  // nobody goes back except by a death, and nobody is replaced without a reason
+	I8  Invariant = "I8"  // only the present incarnation writes what lasts
+	I9  Invariant = "I9"  // one seed is one schedule
+	I10 Invariant = "I10" // nothing is sent or applied before recovery is over
+	Own Invariant = "own" // Options.Check
+)
+
+// Promises are I1 to I10.
+func Promises() []Invariant { return []Invariant{I1, I2, I3, I4, I5, I6, I7, I8, I9, I10} }
 
 // Error is a schedule in which a promise was broken.
 type Error struct {
-	Seed   uint64
-	Faults Faults
-	At     int64 // virtual microseconds
-	Trace  string
-	Cause  error
+	Options   Options
+	Broken    Invariant
+	At        int64   // virtual microseconds
+	Events    []Event // every fault until then
+	Minimized bool    // without any one of Events it does not happen
+	Trace     uint64
+	Cause     error
 }
 
+// Error names the seed, the promise and how many faults led there; Text lists them.
 func (e *Error) Error() string {
-	return fmt.Sprintf("seed %d at %d µs with %+v, trace %s: %v", e.Seed, e.At, e.Faults, e.Trace, e.Cause)
+	return fmt.Sprintf("seed %d breaks %s at %d µs after %d faults, trace %016x: %v", e.Options.Seed, e.Broken, e.At, len(e.Events), e.Trace, e.Cause)
+}
+
+// Text is the error and its faults, one a line.
+func (e *Error) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v\n", e)
+	for _, ev := range e.Events {
+		fmt.Fprintf(&b, "  %s\n", ev)
+	}
+	return b.String()
 }
 
 // Unwrap is the broken promise.
 func (e *Error) Unwrap() error { return e.Cause }
-
-// Result is what a schedule did.
-type Result struct {
-	Crashes, Zombies, Jumps, Messages, Corrupt int
-	End                                        int64  // virtual microseconds
-	Trace                                      string // hash of everything that happened
-}
 
 // Run runs one schedule. The error is an *Error.
 func (j *Job) Run(o Options) (Result, error) {
@@ -117,25 +161,9 @@ func (j *Job) Run(o Options) (Result, error) {
 	if err == nil {
 		err = c.compare(j.oracle)
 	}
+	c.result.End, c.result.Trace = c.now, c.trace
 	if err != nil {
-		return c.result, &Error{Seed: o.Seed, Faults: o.Faults, At: c.now, Trace: c.traceHash(), Cause: err}
+		return c.result, &Error{Options: o, Broken: brokenBy(err), At: c.now, Events: c.result.Events, Trace: c.trace, Cause: err}
 	}
-	c.result.End, c.result.Trace = c.now, c.traceHash()
 	return c.result, nil
-}
-
-// outcome is what is compared.
-type outcome struct {
-	final []string                          // by rank: hash of its whole state after the last step
-	sent  []map[recovery.Edge][]fingerprint // by rank: every message, in order
-	sums  []messages.Sums                   // by rank, over all steps
-}
-
-type fingerprint struct {
-	step, crc uint32
-}
-
-func hashOf(b []byte) string {
-	h := sha256.Sum256(b)
-	return hex.EncodeToString(h[:])
 }

@@ -1,21 +1,29 @@
 package sim_test
 
 import (
-	"fmt"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"phalanx/internal/inproc/trial"
-	"phalanx/recovery"
 	"phalanx/sim"
 )
 
 const steps = 3
 
-// toy is the job of that model on a layout.
+// toy is the job of that model on a layout, with experts and a depth.
 func toy(t testing.TB, l trial.Layout, ep int) *sim.Job {
 	s, j := trial.Toy(l, ep, steps)
+	job, err := sim.NewJob(s, j)
+	require.NoError(t, err)
+	return job
+}
+
+// plain is the same without experts and depth: hidden 8, one layer, 8 positions.
+func plain(t testing.TB, l trial.Layout) *sim.Job {
+	s, j := trial.Toy(l, 1, steps)
+	s.Model.NumMoEExperts, s.Model.MTPNumLayers = 0, 0
 	job, err := sim.NewJob(s, j)
 	require.NoError(t, err)
 	return job
@@ -35,89 +43,109 @@ var layouts = []struct {
 	{"pp2-dp2", trial.Layout{TP: 1, CP: 1, DP: 2, PP: 2}, 1},
 }
 
-// Every layout survives every schedule: the weights and moments of all ranks have the bits of a run without faults.
+// Every layout survives every schedule, and every sort of fault is among them.
 func TestSchedules(t *testing.T) {
+	const each = 75
+	faults := map[string]int{}
 	for i, c := range layouts {
 		t.Run(c.name, func(t *testing.T) {
-			job := toy(t, c.l, c.ep)
-			var total sim.Result
-			for seed := range uint64(75) {
-				seed := seed*uint64(len(layouts)) + uint64(i)
-				r, err := job.Run(sim.Options{Seed: seed, Faults: sim.Swarm(seed)})
-				require.NoError(t, err)
-				total.Crashes += r.Crashes
-				total.Jumps += r.Jumps
-				total.Zombies += r.Zombies
-				total.Corrupt += r.Corrupt
-				total.Messages += r.Messages
+			from := uint64(i) * each
+			s := toy(t, c.l, c.ep).Sweep(from, from+each, sim.Options{})
+			if s.Failure != nil {
+				t.Fatal(s.Failure.Text())
 			}
-			require.Positive(t, total.Crashes)
-			t.Logf("%+v", total)
+			require.Positive(t, s.Restarts)
+			for kind, n := range s.Faults {
+				faults[kind] += n
+			}
+			t.Logf("%d schedules: %d restarts, %d jumps, %d messages, faults %v", s.Schedules, s.Restarts, s.Jumps, s.Messages, s.Faults)
 		})
+	}
+	for k := sim.Crash; k <= sim.Supervisor; k++ {
+		require.Positive(t, faults[k.String()], k.String())
 	}
 }
 
-// One seed is one schedule.
+// One seed is one schedule, and its faults are what makes it: given as a list they do the same.
 func TestSeedsRepeat(t *testing.T) {
 	job := toy(t, trial.Layout{TP: 2, CP: 1, DP: 1}, 1)
-	traces := map[string]bool{}
-	for seed := range uint64(10) {
-		a, err := job.Run(sim.Options{Seed: seed, Faults: sim.Swarm(seed)})
+	traces := map[uint64]bool{}
+	for seed := range uint64(40) {
+		o := sim.Options{Seed: seed}
+		a, err := job.Run(o)
 		require.NoError(t, err)
-		b, err := job.Run(sim.Options{Seed: seed, Faults: sim.Swarm(seed)})
+		b, err := job.Run(o)
 		require.NoError(t, err)
 		require.Equal(t, a, b)
+		o.Only = append([]sim.Event{}, a.Events...)
+		b, err = job.Run(o)
+		require.NoError(t, err)
+		require.Equal(t, a, b, "seed %d with its own faults", seed)
 		traces[a.Trace] = true
 	}
-	require.Len(t, traces, 10)
+	require.Len(t, traces, 40)
 }
 
-// Each planted bug is found within 2000 seeds.
-func TestPlantedBugs(t *testing.T) {
-	job := toy(t, trial.Layout{TP: 1, CP: 1, DP: 2}, 1)
-	for _, bug := range recovery.Bugs() {
-		t.Run(bug.String(), func(t *testing.T) {
-			for seed := range uint64(2000) {
-				if _, err := job.Run(sim.Options{Seed: seed, Faults: sim.Swarm(seed), Planted: bug}); err != nil {
-					t.Logf("after %d seeds: %.300s", seed+1, err)
-					return
-				}
-			}
-			t.Fatalf("%s was not found", bug)
-		})
+// A schedule without faults has none, and replaces nobody.
+func TestQuiet(t *testing.T) {
+	job := toy(t, trial.Layout{TP: 2, CP: 1, DP: 1}, 1)
+	for seed := range uint64(40) {
+		r, err := job.Run(sim.Options{Seed: seed, Faults: &sim.Faults{DelayMax: 300, DiskMax: 300}})
+		require.NoError(t, err)
+		require.Empty(t, r.Events)
+		require.Zero(t, r.Restarts+r.Jumps)
 	}
 }
 
-// The same for what is around the machine.
-func TestPlantedBugsAround(t *testing.T) {
-	job := toy(t, trial.Layout{TP: 1, CP: 1, DP: 2}, 1)
-	for _, bug := range sim.Bugs() {
-		t.Run(bug.String(), func(t *testing.T) {
-			for seed := range uint64(2000) {
-				if _, err := job.Run(sim.Options{Seed: seed, Faults: sim.Swarm(seed), Shell: bug}); err != nil {
-					t.Logf("after %d seeds: %.300s", seed+1, err)
-					return
-				}
-			}
-			t.Fatalf("%s was not found", bug)
-		})
+// A check of a test's own sees every event, and its error is told like a broken promise.
+func TestOwnCheck(t *testing.T) {
+	job := plain(t, trial.Layout{TP: 1, CP: 1, DP: 2})
+	far := errors.New("rank 0 is in step 2")
+	_, err := job.Run(sim.Options{Check: func(v sim.View) error {
+		if v.Step(0) == 2 {
+			return far
+		}
+		return nil
+	}})
+	require.ErrorIs(t, err, far)
+	var e *sim.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, sim.Own, e.Broken)
+}
+
+// The ranks of one process die together, and nobody notices where they lay.
+func TestBlocksOfRanks(t *testing.T) {
+	job := plain(t, trial.Layout{TP: 2, CP: 1, DP: 2})
+	for procs := 1; procs <= job.Ranks(); procs++ {
+		died := false
+		s := job.Sweep(0, 30, sim.Options{Procs: procs, Supervisors: 1, Faults: &sim.Faults{Crashes: 3, CrashRate: 10, DelayMax: 50},
+			Check: func(v sim.View) error {
+				died = died || v.Step(0) < 0 && v.Step(1) < 0 && v.Now() > 1000
+				return nil
+			}})
+		require.Nil(t, s.Failure)
+		require.Positive(t, s.Restarts)
+		if procs == 1 {
+			require.True(t, died)
+		}
 	}
 }
 
 func BenchmarkSchedules(b *testing.B) {
-	job := toy(b, trial.Layout{TP: 2, CP: 2, DP: 1, SP: true}, 1)
-	for i := range b.N {
-		if _, err := job.Run(sim.Options{Seed: uint64(i), Faults: sim.Swarm(uint64(i))}); err != nil {
-			b.Fatal(err)
-		}
+	for _, c := range []struct {
+		name string
+		job  func() *sim.Job
+	}{
+		{"plain-tp2-dp2", func() *sim.Job { return plain(b, trial.Layout{TP: 2, CP: 1, DP: 2}) }},
+		{"moe-mtp-tp2-sp-cp2", func() *sim.Job { return toy(b, trial.Layout{TP: 2, CP: 2, DP: 1, SP: true}, 1) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			job := c.job()
+			b.ResetTimer()
+			if s := job.Sweep(0, uint64(b.N), sim.Options{}); s.Failure != nil {
+				b.Fatal(s.Failure.Text())
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Minutes(), "schedules/min")
+		})
 	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Minutes(), "schedules/min")
-}
-
-func ExampleJob_Run() {
-	var t testing.T
-	job := toy(&t, trial.Layout{TP: 1, CP: 1, DP: 2}, 1)
-	r, err := job.Run(sim.Options{Seed: 4, Faults: sim.Faults{Crashes: 3, CrashRate: 60, DelayMax: 100}})
-	fmt.Println(r.Crashes, "ranks died, broken promises:", err)
-	// Output: 3 ranks died, broken promises: <nil>
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"phalanx/collective"
+	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/recovery"
 )
@@ -12,20 +13,26 @@ import (
 // turn lets one program of the rank go on until it waits.
 func (l *life) turn() {
 	c := l.n.c
-	i := c.rng.IntN(len(l.ready))
+	i := c.next(l)
 	w := l.ready[i]
 	l.ready = slices.Delete(l.ready, i, i+1)
+	if !l.m.Ready() {
+		c.fail(breaks(I10, "rank %d goes on before its recovery is over", l.n.rank))
+		return
+	}
 	r := l.routines[w.program]
 	q := r.Resume(w.reply)
 	l.pending[w.program] = q
-	c.last = max(c.last, c.now)
-	c.note("%d turn %d/%d %s", c.now, l.n.rank, w.program, q)
+	c.note(102, uint64(l.n.rank), uint64(w.program), uint64(len(l.ready)))
+	if l.proc == l.proc.w.present() {
+		c.moved = max(c.moved, c.now)
+	}
 	for _, s := range r.Outbox() {
 		k := port{s.To, w.program, s.Name}
 		l.ports[k] = append(l.ports[k], s.V)
 		l.wake(s.To)
 	}
-	if l.due != nil && !l.save() {
+	if len(l.due) > 0 && !l.writing && !l.write() {
 		return
 	}
 	switch q := q.(type) {
@@ -38,14 +45,22 @@ func (l *life) turn() {
 	case collective.Done:
 		l.ended()
 	case collective.Panicked:
-		c.fail(fmt.Errorf("rank %d: %s\n%s", l.n.rank, q, q.Stack))
+		c.fail(breaks(I2, "rank %d: %s\n%s", l.n.rank, q, q.Stack))
 	}
+}
+
+// next chooses which program goes on.
+func (c *cluster) next(l *life) int {
+	if len(l.ready) == 1 {
+		return 0
+	}
+	return int(c.dice.below(int64(len(l.ready)), askNext, l.n.rank, l.n.rank))
 }
 
 // after carries out what a group wants.
 func (l *life) after(g *collective.Group, out []collective.Outgoing, done *collective.Completion, err error) {
 	if err != nil {
-		l.n.c.fail(fmt.Errorf("rank %d: %w", l.n.rank, err))
+		l.n.c.fail(breaks(I2, "rank %d: %w", l.n.rank, err))
 		return
 	}
 	for _, o := range out {
@@ -58,7 +73,7 @@ func (l *life) after(g *collective.Group, out []collective.Outgoing, done *colle
 		l.ready = append(l.ready, wake{done.Program, nil})
 	}
 	for _, m := range g.Released() {
-		if l.dead {
+		if l.dead() {
 			return
 		}
 		l.do(l.m.Read(recovery.Edge{Peer: m.Header.Src, Chan: m.Header.Chan}))
@@ -67,32 +82,17 @@ func (l *life) after(g *collective.Group, out []collective.Outgoing, done *colle
 
 // send gives a message to the machine; false if the rank died.
 func (l *life) send(o collective.Outgoing) bool {
-	if l.crash("before-send") {
+	if l.dies("before-send") {
 		return false
+	}
+	if l.o().Shell == LifeInBytes && l.proc.inc > 1 && len(o.Payload) > 0 {
+		o.Payload[0] ^= byte(l.proc.inc)
 	}
 	o.Header.Seal(o.Payload)
 	fx := l.m.Send(recovery.Message{Header: o.Header, Payload: o.Payload})
 	l.record(o)
 	l.do(fx)
-	return !l.crash("after-send")
-}
-
-// record compares a message with what an earlier life has sent in its place.
-func (l *life) record(o collective.Outgoing) {
-	e := recovery.Edge{Peer: o.Header.Dst, Chan: o.Header.Chan}
-	at, now := l.m.Sent(e)-1, fingerprint{o.Header.Step, o.Header.PayloadCRC}
-	if list := l.n.sent[e]; at < uint64(len(list)) {
-		if list[at] != now {
-			l.n.c.fail(fmt.Errorf("rank %d sends %v as message %d of edge %s, an earlier life sent %v", l.n.rank, now, at, e, list[at]))
-		}
-		return
-	}
-	l.n.sent[e] = append(l.n.sent[e], now)
-	if o := l.n.c.job.oracle; o != nil {
-		if want := o.sent[l.n.rank][e]; at >= uint64(len(want)) || want[at] != now {
-			l.n.c.fail(fmt.Errorf("rank %d sends message %d of edge %s, which differs from that of a run without faults", l.n.rank, at, e))
-		}
-	}
+	return !l.dies("after-send")
 }
 
 // wake gives a program that waits its value.
@@ -107,47 +107,67 @@ func (l *life) wake(p nn.Program) {
 	l.ports[k] = l.ports[k][1:]
 }
 
-// do carries out what the machine wants.
+// do carries out what the machine wants. A delivery may lead to calls that want more: what they deliver comes behind it.
 func (l *life) do(fx recovery.Effects) {
-	c := l.n.c
-	for _, m := range fx.Publish {
-		c.result.Messages++
-		c.travel(l.n.rank, int(m.Header.Dst), func() { c.nodes[m.Header.Dst].receive(c.damaged(m)) })
+	l.n.c.carry(l.n.rank, &fx)
+	l.mail = append(l.mail, fx.Deliver...)
+	l.handOut()
+	if l.dead() {
+		return
 	}
-	for _, m := range fx.Control {
-		c.travel(l.n.rank, m.Dst, func() { c.nodes[m.Dst].control(m) })
+	if fx.Committed {
+		l.logFrom = min(l.m.Generation(), l.step)
 	}
-	for _, m := range fx.Deliver {
-		if !l.deliver(m) {
-			return
-		}
-	}
-	if fx.Committed && !l.dead && !l.fenced() {
+	if fx.Committed && !l.dies("before-commit") && !l.fenced() {
 		l.n.commit(l.m.Generation())
 	}
-	if fx.Jump && l.n.life == l {
-		c.note("%d jump %d to %d", c.now, l.n.rank, fx.JumpTo)
-		c.result.Jumps++
-		l.n.committed = max(l.n.committed, fx.JumpTo)
-		l.dead, l.n.life = true, nil
-		c.after(0, l.unwind)
-		c.after(1, l.n.begin)
+	if fx.Jump && !l.dead() {
+		l.jump(fx.JumpTo)
 	}
+}
+
+// handOut gives what was delivered to the groups, in order.
+func (l *life) handOut() {
+	if l.handing {
+		return
+	}
+	l.handing = true
+	for i := 0; i < len(l.mail) && l.deliver(l.mail[i]); i++ {
+		l.mail[i] = recovery.Message{}
+	}
+	l.mail, l.handing = l.mail[:0], false
+}
+
+// jump goes on from a later snapshot, in the same process and incarnation: it is no death.
+func (l *life) jump(to uint32) {
+	c := l.n.c
+	if l.fenced() {
+		return
+	}
+	if to < l.step || l.proc.inc == 1 && len(l.proc.lives) <= len(l.proc.w.nodes) {
+		c.fail(breaks(I7, "rank %d of incarnation %d goes from step %d to its snapshot of step %d", l.n.rank, l.proc.inc, l.step, to))
+	}
+	c.result.Jumps++
+	c.note(103, uint64(l.n.rank), uint64(to))
+	l.n.committed = max(l.n.committed, to)
+	l.over = true
+	c.after(0, l.unwind)
+	l.proc.later(1, func() { l.n.begin(l.proc) })
 }
 
 // deliver hands a message to its group; false if the rank died.
 func (l *life) deliver(m recovery.Message) bool {
 	c, e := l.n.c, recovery.Edge{Peer: m.Header.Src, Chan: m.Header.Chan}
 	switch {
-	case l.crash("before-apply"):
+	case l.dies("before-apply"):
 		return false
 	case !l.m.Ready():
-		c.fail(fmt.Errorf("rank %d: a message is applied before recovery is over", l.n.rank))
+		c.fail(breaks(I10, "rank %d: a message is applied before recovery is over", l.n.rank))
 	case m.Header.Log != l.applied[e]:
-		c.fail(fmt.Errorf("rank %d applies message %d of edge %s, expected %d", l.n.rank, m.Header.Log, e, l.applied[e]))
+		c.fail(breaks(I2, "rank %d applies message %d of edge %s, expected %d", l.n.rank, m.Header.Log, e, l.applied[e]))
 	}
 	l.applied[e]++
-	g := l.groups[axisOf(m.Header)]
+	g := l.groups[mesh.Axis(m.Header.Chan>>8)]
 	out, done, err := g.Deliver(m.Header, slices.Clone(m.Payload))
 	if len(done) == 0 {
 		l.after(g, out, nil, err)
@@ -155,117 +175,54 @@ func (l *life) deliver(m recovery.Message) bool {
 		l.after(g, out, &done[0], err)
 	}
 	l.plan()
-	return !l.dead
+	return !l.dead()
 }
 
-// damaged is a message as it arrives: sometimes with another bit.
-func (c *cluster) damaged(m recovery.Message) recovery.Message {
-	if len(m.Payload) > 0 && c.chance(c.o.Faults.CorruptRate) {
-		m.Payload = slices.Clone(m.Payload)
-		m.Payload[c.rng.IntN(len(m.Payload))] ^= 1 << c.rng.IntN(8)
-	}
-	return m
-}
-
-// lives are those that hear what is sent to the rank.
-func (n *node) lives() []*life {
-	all := slices.Clone(n.zombies)
-	if n.life != nil {
-		all = append(all, n.life)
-	}
-	return all
-}
-
-// receive is a message that arrives at a rank. One that is damaged is lost.
-func (n *node) receive(m recovery.Message) {
-	if err := m.Header.CheckPayload(m.Payload); err != nil && n.c.o.Shell != NoChecksum {
-		n.c.result.Corrupt++
+// receive is a data message that arrives.
+func (l *life) receive(m recovery.Message) {
+	fx, err := l.m.Receive(m)
+	if err != nil {
+		l.n.c.fail(&broken{I3, err})
 		return
 	}
-	for _, l := range n.lives() {
-		if l.dead {
-			continue
-		}
-		fx, err := l.m.Receive(m)
-		if err != nil {
-			n.c.fail(err)
-			return
-		}
-		l.do(fx)
+	l.do(fx)
+}
+
+// control is a control message that arrives.
+func (l *life) control(m recovery.Control) {
+	fx, err := l.m.Control(m)
+	if err != nil {
+		l.n.c.fail(&broken{I4, err})
+		return
+	}
+	l.n.c.note(104, uint64(m.Kind), uint64(m.Src), uint64(m.Dst), uint64(m.Generation))
+	l.do(fx)
+}
+
+func (l *life) lost(other int) {
+	if l.o().Shell != LostUnasked {
+		l.do(l.m.Lost(other))
 	}
 }
 
-// control is a control message that arrives at a rank.
-func (n *node) control(m recovery.Control) {
-	for _, l := range n.lives() {
-		if l.dead {
-			continue
-		}
-		fx, err := l.m.Control(m)
-		if err != nil {
-			n.c.fail(err)
-			return
-		}
-		n.c.note("%d control %s", n.c.now, m)
-		l.do(fx)
-	}
-}
-
-// save writes the snapshot of this turn; false if the rank died. A disk may be full, and then training goes on.
-func (l *life) save() bool {
-	n, s := l.n, l.due
-	l.due = nil
-	switch {
-	case l.crash("before-snapshot"), l.fenced():
-		return false
-	case n.c.chance(n.c.o.Faults.DiskRate) && int(s.at.Step) < n.c.job.scenario.Train.TrainIters:
-		return true
-	case l.crash("mid-snapshot"):
-		return false
-	}
-	n.disk[s.at.Step] = *s
-	if n.c.o.Shell == NoSync && n.c.chance(500) { // the name is there before the bytes
-		n.disk[s.at.Step] = snapshot{local: s.local[:len(s.local)/2], groups: s.groups, at: s.at}
-	}
-	if l.crash("after-snapshot") {
-		return false
-	}
-	l.do(l.m.Saved(s.at.Step))
-	return !l.dead
-}
-
-// commit writes a generation down and frees older snapshots. Every rank can go back to it, or is at a later one.
-func (n *node) commit(gen uint32) {
-	if gen < n.committed {
-		n.c.fail(fmt.Errorf("rank %d went back from generation %d to %d", n.rank, n.committed, gen))
-	}
-	n.committed = gen
-	for _, o := range n.c.nodes {
-		if _, ok := o.disk[gen]; !ok && o.committed <= gen {
-			n.c.fail(fmt.Errorf("generation %d is committed and rank %d has no snapshot of it", gen, o.rank))
-		}
-	}
-	for step := range n.disk {
-		if step < gen {
-			delete(n.disk, step)
-		}
-	}
-}
-
-// ended notes the end of the stage program, whose state is compared at the end.
+// ended notes the end of the rank's programs.
 func (l *life) ended() {
 	for _, q := range l.pending {
 		if _, over := q.(collective.Done); q != nil && !over {
 			return
 		}
 	}
-	if len(l.ready) > 0 {
-		return
-	}
-	if l.fenced() {
+	if len(l.ready) > 0 || l.fenced() {
 		return
 	}
 	l.done = true
-	l.n.final = hashOf(l.n.disk[uint32(l.n.c.job.scenario.Train.TrainIters)].local)
 	l.do(l.m.Finish())
+}
+
+// final is what a rank tells of its state at the end.
+func (l *life) final(local []byte) string {
+	if s, ok := l.n.disk[l.n.committed]; ok && l.o().Shell == OldFinal {
+		local = s.local
+	}
+	return fmt.Sprintf("%016x", hashOf(local))
 }

@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"phalanx/collective"
+	"phalanx/recovery"
+)
+
+// hashOf tells states apart. No CRC does: a state ends in its own, and all such have the same.
+func hashOf(b []byte) uint64 { return xxhash.Sum64(b) }
+
+// record compares a message with what an earlier life, and the run without faults, have sent in its place (I3).
+func (l *life) record(o collective.Outgoing) {
+	n, c := l.n, l.n.c
+	e := recovery.Edge{Peer: o.Header.Dst, Chan: o.Header.Chan}
+	at, now := l.m.Sent(e)-1, printOf(&o.Header)
+	if list := n.sent[e]; at < uint64(len(list)) {
+		if list[at] != now {
+			c.fail(breaks(I3, "rank %d sends %v as message %d of edge %s, an earlier life sent %v", n.rank, now, at, e, list[at]))
+		}
+		return
+	}
+	n.sent[e] = append(n.sent[e], now)
+	n.bytes[o.Header.Step] += int64(len(o.Payload))
+	if c.job.oracle != nil {
+		if want := c.job.oracle.sent[n.rank][e]; at >= uint64(len(want)) || want[at] != now {
+			c.fail(breaks(I3, "rank %d sends message %d of edge %s, which differs from that of a run without faults", n.rank, at, e))
+		}
+	}
+}
+
+// remember compares the state of a step with that of an earlier life, and of the run without faults (I3).
+func (l *life) remember(state []byte) {
+	n, c := l.n, l.n.c
+	hash := hashOf(state)
+	n.kept[l.step] = hash
+	if c.job.oracle == nil {
+		return
+	}
+	if want, ok := c.job.oracle.kept[n.rank][l.step]; ok && want != hash {
+		c.fail(breaks(I3, "rank %d keeps a state of step %d with hash %016x, without faults it is %016x", n.rank, l.step, hash, want))
+	}
+}
+
+// sink is something that lasts, written by a life (I8).
+func (c *cluster) sink(l *life) {
+	n, inc := l.n, l.proc.inc
+	if inc < n.sinkBy {
+		c.fail(breaks(I8, "incarnation %d of rank %d writes what lasts after incarnation %d has", inc, n.rank, n.sinkBy))
+	}
+	if inc == n.sinkBy && n.sinkProc != l.proc {
+		c.fail(breaks(I8, "two processes write what lasts of rank %d as incarnation %d", n.rank, inc))
+	}
+	if l.proc.w.c.kv[l.proc.w.index] != inc {
+		c.fail(breaks(I8, "incarnation %d of rank %d writes what lasts, the present one is %d", inc, n.rank, c.kv[n.worker.index]))
+	}
+	n.sinkBy, n.sinkProc = inc, l.proc
+}
+
+// durable is when every disk, and the collector, had what of which step (I6).
+type durable struct {
+	by     []map[uint32]bool // by peer
+	common []moment          // the last step that all had
+}
+
+type moment struct {
+	at   int64
+	step uint32
+}
+
+// note says that a peer has a step.
+func (d *durable) note(c *cluster, peer int, step uint32) {
+	if d.by == nil {
+		for range c.collector() + 1 {
+			d.by = append(d.by, map[uint32]bool{})
+		}
+	}
+	d.by[peer][step] = true
+	for _, has := range d.by {
+		if !has[step] {
+			return
+		}
+	}
+	d.common = append(d.common, moment{c.now, step})
+}
+
+// before is the last step that all had at a time.
+func (d *durable) before(at int64) (step uint32) {
+	for _, m := range d.common {
+		if m.at <= at {
+			step = max(step, m.step)
+		}
+	}
+	return step
+}
+
+// watchLog checks the log of a rank at the beginning of a step (I4, I6): it holds what was sent since the generation, and
+// the generation follows what disks hold as fast as messages travel, if all of them arrive.
+func (c *cluster) watchLog(l *life) {
+	if c.job.oracle == nil {
+		return
+	}
+	gen, n := l.m.Generation(), l.n
+	from := l.logFrom
+	var want int64
+	for step := int(from); step < len(n.bytes); step++ {
+		want += c.job.oracle.bytes[n.rank][step] + n.told[step]
+	}
+	if got := l.m.Stats().LogBytes; got > want {
+		c.fail(breaks(I6, "rank %d keeps %d bytes in its log at step %d, and has sent %d since step %d", n.rank, got, l.step, want, from))
+	}
+	if c.quiet() {
+		if all := c.durable.before(c.now - 2*int64(c.f.DelayMax) - turnMax); gen < all {
+			c.fail(breaks(I6, "rank %d is at step %d with generation %d, and all disks have had step %d for long: %d bytes in its log", n.rank, l.step, gen, all,
+				l.m.Stats().LogBytes))
+		}
+	}
+}
+
+// quiet reports whether nothing can be lost.
+func (c *cluster) quiet() bool {
+	f := &c.f
+	return !f.lossy() && f.Resets == 0 && len(c.result.Events) == 0
+}

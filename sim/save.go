@@ -1,0 +1,46 @@
+package sim
+
+// write writes the oldest snapshot that is due, in the background: training goes on. false if the rank died.
+func (l *life) write() bool {
+	if l.dies("before-snapshot") {
+		return false
+	}
+	c, rank := l.n.c, l.n.rank
+	l.writing = true
+	l.proc.later(1+c.dice.below(c.f.DiskMax, askWrite, rank, rank), l.written)
+	return true
+}
+
+// written is the file under a temporary name, unless the disk is full; training goes on then too. Its process looks
+// whether it is still the present one, and gives the file its name.
+func (l *life) written() {
+	c, s := l.n.c, l.due[0]
+	if l.dead() || l.fenced() {
+		return
+	}
+	if l.o().Shell == MixedState { // the numbers of now beside the state of then
+		s.at = l.mixed(s.at)
+	}
+	if !l.full() && !l.dies("mid-snapshot") {
+		l.n.write(s)
+		if !l.dies("after-snapshot") {
+			l.do(l.m.Saved(s.at.Step))
+		}
+	}
+	if l.dead() {
+		return
+	}
+	c.note(105, uint64(l.n.rank), uint64(s.at.Step))
+	l.due, l.writing = l.due[1:], false
+	if len(l.due) > 0 {
+		l.write()
+	}
+}
+
+// full reports whether the disk has no room for a snapshot.
+func (l *life) full() bool {
+	c, rank := l.n.c, l.n.rank
+	x, nth := c.dice.throw(askDisk, rank, rank)
+	_, ok := c.strikes(Event{Kind: Full, From: rank, To: rank, Nth: nth}, int(x%1000) < c.f.DiskRate, nil)
+	return ok
+}
