@@ -84,6 +84,9 @@ func (c *collector) do(ctx actor.Context, fx recovery.Effects) {
 	for _, m := range fx.Deliver {
 		c.take(ctx, m)
 	}
+	for _, m := range fx.Deliver { // what is read now comes behind the whole list
+		c.do(ctx, c.machine.Read(recovery.Edge{Peer: m.Header.Src, Chan: m.Header.Chan}))
+	}
 	for _, t := range fx.Control {
 		if err := c.run.talk(c.run.collector(), t, nil); err != nil {
 			c.run.fail(err)
@@ -115,7 +118,6 @@ func (c *collector) take(ctx actor.Context, m recovery.Message) {
 			ctx.Send(stage, report{rank, e})
 		}
 	}
-	c.do(ctx, c.machine.Read(recovery.Edge{Peer: m.Header.Src, Chan: m.Header.Chan}))
 }
 
 // boundary notes that a rank has reported all steps before one. The slowest rank says what can be committed, whichever steps

@@ -14,9 +14,9 @@ func (r *Rank) adapt(step uint32, fx *Effects) {
 	if r.o.LogMax <= 0 || r.bytes <= r.o.LogMax || r.every <= 1 || step < r.gen {
 		return
 	}
-	steps := int64(step-r.gen) + 1
+	perStep := r.bytes / (int64(step-r.gen) + 1)
 	d := r.every
-	for d > 1 && (r.every%d != 0 || int64(d+1)*r.bytes > r.o.LogMax*steps) {
+	for d > 1 && (r.every%d != 0 || int64(d+1)*perStep > r.o.LogMax) {
 		d--
 	}
 	if d < r.every {

@@ -134,7 +134,9 @@ func New(o Options, at State, gen uint32, durable []uint32) *Rank {
 
 // Effects are what a call wants done, in this order.
 type Effects struct {
-	Deliver []Message // to the groups, in this order
+	// Deliver goes to the groups, in this order, and all of it before what a later call delivers: Read may be called when
+	// the last of a list has been handed over, not in between.
+	Deliver []Message
 	Publish []Message // to the link
 	Control []Control // to peers
 	// Committed says that the generation moved: snapshots and log entries before Generation can go.
