@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,14 +30,45 @@ func (p *Plane) auditConfig() jetstream.StreamConfig {
 // Note keeps a restart, once, however often it is told.
 func (p *Plane) Note(ctx context.Context, r Restart) error {
 	r.AtNs = r.Record.At.UnixNano()
-	subject := p.subject(fmt.Sprintf("evt.restart.%d.%d", r.Worker, r.Record.Incarnation))
-	return p.insist(ctx, "noting a restart", func(ctx context.Context) error {
-		_, err := p.js.Publish(ctx, subject, encode(r), jetstream.WithExpectLastSequencePerSubject(0), jetstream.WithRetryAttempts(0))
+	return p.note(ctx, fmt.Sprintf("%s.%d.%d", restarts, r.Worker, r.Record.Incarnation), encode(r))
+}
+
+// FalseAlarm keeps that an incarnation was suspected and gave a sign of life afterwards, once.
+func (p *Plane) FalseAlarm(ctx context.Context, worker int, incarnation uint32) error {
+	return p.note(ctx, fmt.Sprintf("%s.%d.%d", falseAlarms, worker, incarnation), nil)
+}
+
+// Subjects of the stream.
+const (
+	restarts    = "evt.restart"
+	falseAlarms = "evt.false"
+)
+
+// note keeps one thing under one subject.
+func (p *Plane) note(ctx context.Context, subject string, body []byte) error {
+	return p.insist(ctx, "noting "+subject, func(ctx context.Context) error {
+		_, err := p.js.Publish(ctx, p.subject(subject), body, jetstream.WithExpectLastSequencePerSubject(0), jetstream.WithRetryAttempts(0))
 		if refusedRevision(err) {
 			return nil
 		}
 		return err
 	})
+}
+
+// FalseAlarms counts them.
+func (p *Plane) FalseAlarms(ctx context.Context) (n int, err error) {
+	err = p.insist(ctx, "reading false alarms", func(ctx context.Context) error {
+		s, err := p.js.Stream(ctx, p.auditStream())
+		if err != nil {
+			return err
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(p.subject(falseAlarms+".>")))
+		if err == nil {
+			n = len(info.State.Subjects)
+		}
+		return err
+	})
+	return n, err
 }
 
 // Restarts are all that were kept, in the order of the stream.
@@ -58,7 +90,7 @@ func (p *Plane) Restarts(ctx context.Context) (list []Restart, err error) {
 	return list, err
 }
 
-// restart reads one; nil: it is gone.
+// restart reads one; nil: it is gone, or something else.
 func (p *Plane) restart(ctx context.Context, n uint64) (r *Restart, err error) {
 	err = p.insist(ctx, "reading restarts", func(ctx context.Context) error {
 		s, err := p.handle(ctx, p.auditStream())
@@ -70,6 +102,9 @@ func (p *Plane) restart(ctx context.Context, n uint64) (r *Restart, err error) {
 			return nil
 		} else if err != nil {
 			return err
+		}
+		if !strings.HasPrefix(m.Subject, p.subject(restarts)) {
+			return nil
 		}
 		r = &Restart{}
 		if err := decode("a restart", m.Data, r); err != nil {

@@ -126,7 +126,7 @@ func (b bucket) nudge(key string) string { return b.p.subject("key." + b.name + 
 const pollEvery = time.Second
 
 // watch calls f with the value of a key and with every later one that it sees, until the context ends. Values that are
-// replaced quickly may be left out.
+// replaced quickly may be left out. The zero entry says that there is none.
 func (b bucket) watch(ctx context.Context, key string, f func(entry)) error {
 	changed := make(chan struct{}, 1)
 	sub, err := b.p.conn.Subscribe(b.nudge(key), func(*nats.Msg) {
@@ -141,15 +141,15 @@ func (b bucket) watch(ctx context.Context, key string, f func(entry)) error {
 	defer func() { _ = sub.Unsubscribe() }()
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
-	var seen Revision
+	seen, first := Revision(0), true
 	for {
 		e, err := b.get(ctx, key)
-		switch {
-		case err == nil && e.revision != seen:
-			seen = e.revision
-			f(e)
-		case err != nil && !errors.Is(err, ErrMissing):
+		if err != nil && !errors.Is(err, ErrMissing) {
 			return err
+		}
+		if first || e.revision != seen {
+			seen, first = e.revision, false
+			f(e)
 		}
 		select {
 		case <-ctx.Done():

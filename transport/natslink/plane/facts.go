@@ -100,8 +100,13 @@ func (p *Plane) Mint(ctx context.Context, worker int, r Record, after Revision) 
 }
 
 // WatchRecord calls f with the record of a worker and with every later one, until the context ends or the plane is closed.
+// Revision 0 says that there is none.
 func (p *Plane) WatchRecord(ctx context.Context, worker int, f func(Record, Revision)) error {
 	return p.state.watch(ctx, recordKey(worker), func(e entry) {
+		if e.revision == 0 {
+			f(Record{}, 0)
+			return
+		}
 		r, err := readRecord(e)
 		if err != nil {
 			p.log.Error(err.Error())
@@ -232,6 +237,9 @@ func (p *Plane) WatchVerdict(ctx context.Context, f func(Verdict)) error {
 	seen := false
 	err := p.state.watch(ctx, "verdict", func(e entry) {
 		var v Verdict
+		if e.revision == 0 {
+			return
+		}
 		if err := decode("a verdict", e.value, &v); err != nil {
 			p.log.Error(err.Error())
 			return

@@ -92,6 +92,7 @@ func TestWatchOverRestart(t *testing.T) {
 	watching, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- p.WatchRecord(watching, 1, func(r Record, _ Revision) { seen <- r }) }()
+	require.Zero(t, soon(t, seen), "there is none")
 	rev, err := p.Mint(ctx, 1, Record{Incarnation: 1}, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, soon(t, seen).Incarnation)
@@ -172,6 +173,12 @@ func TestRestartsAreKeptOnce(t *testing.T) {
 	for _, inc := range []uint32{2, 3, 2, 3} {
 		require.NoError(t, p.Note(ctx, Restart{Worker: 1, Record: Record{Incarnation: inc, Cause: Killed, At: at}}))
 	}
+	for range 2 {
+		require.NoError(t, p.FalseAlarm(ctx, 1, 2))
+	}
+	alarms, err := p.FalseAlarms(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, alarms)
 	list, err := p.Restarts(ctx)
 	require.NoError(t, err)
 	require.Len(t, list, 2)
