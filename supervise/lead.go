@@ -42,9 +42,9 @@ func (s *Supervisor) lead(ctx context.Context) {
 // reign is one term. since is when the lease was asked for: the server counts from later on.
 func (s *Supervisor) reign(ctx context.Context, l plane.Lease, since time.Time, ttl time.Duration) {
 	trust := func() int64 { return s.at(since.Add(ttl * trustTenths / 10)) }
-	until := trust()
+	term, until := l.Term, trust()
 	s.tell(ctx, input{urgent: true, tell: func(now int64) {
-		s.m.Lead(l.Term, now, until)
+		s.m.Lead(term, now, until)
 		s.event(Event{Kind: Leading})
 	}})
 	for {
@@ -69,7 +69,7 @@ func (s *Supervisor) reign(ctx context.Context, l plane.Lease, since time.Time, 
 		if err == nil {
 			l, since = next, asked
 			until := trust()
-			s.tell(ctx, input{tell: func(now int64) { s.m.Lead(l.Term, now, until) }})
+			s.tell(ctx, input{tell: func(now int64) { s.m.Lead(term, now, until) }})
 		}
 	}
 }
