@@ -10,7 +10,7 @@ var floors = map[string]int{
 	"cmd":    8,
 	"run":    7,
 	"oracle": 6, "explain": 6, "sim": 6, "bench": 6, "convert": 6, "replay": 6,
-	"actors":    5,
+	"actors": 5, "supervise": 5,
 	"transport": 4, "checkpoint": 4, "data": 4, "telemetry": 4, "snapshot": 4, "recording": 4,
 	"model": 3, "collective": 3, "recovery": 3,
 	"mtp": 2, "moe": 2, "hybrid": 2, "train": 2,
