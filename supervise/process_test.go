@@ -289,6 +289,7 @@ func TestProcessesThatDie(t *testing.T) {
 	require.Equal(t, "signal SIGKILL", r.Text)
 	require.Len(t, r.Deaths, 1)
 	require.NotZero(t, r.Split().Total())
+	t.Logf("killed: %+v", r.Split())
 	second := h.beat(0, 2)
 	require.NotEqual(t, first, second)
 	h.gone(first)
@@ -319,8 +320,11 @@ func TestProcessesThatDie(t *testing.T) {
 func TestProcessesThatLiveOn(t *testing.T) {
 	h := newHost(t, 3, "0.*:stop,1.*:hang")
 	h.supervise(Options{Interval: 50 * time.Millisecond, HungFirst: 2 * time.Second, HungMin: time.Second})
-	for h.record(0, 2).Cause != plane.Silent { // a loaded machine may give other suspicions first
+	r := h.record(0, 2)
+	for r.Cause != plane.Silent { // a loaded machine may give other suspicions first
+		r = h.record(0, 2)
 	}
+	t.Logf("stopped: %+v", r.Split())
 	for h.record(1, 2).Cause != plane.Hung {
 	}
 	h.beat(0, 2)
@@ -500,6 +504,7 @@ func TestLeaderIsKilledWhileAWorkerIsDead(t *testing.T) {
 		require.Greater(t, r.LedNs, r.SignNs)
 		require.NotZero(t, r.Split().Leaderless)
 	}
+	t.Logf("leader killed: %+v", r.Split())
 	require.NotEqual(t, victim, h.beat(1, 2))
 }
 
