@@ -51,11 +51,12 @@ func (r Record) Split() Split {
 	if r.SignNs == 0 || r.At.IsZero() {
 		return Split{}
 	}
-	led := min(max(r.LedNs, r.SignNs), r.DecidedNs)
-	decided := max(r.DecidedNs, led)
-	written := max(r.At.UnixNano(), decided+r.WaitNs)
-	return Split{Leaderless: time.Duration(led - r.SignNs), Detection: time.Duration(decided - led), Backoff: time.Duration(r.WaitNs),
-		Broker: time.Duration(written - decided - r.WaitNs)}
+	led := max(r.LedNs, r.SignNs)
+	decided := max(r.DecidedNs, led) // whoever decided before it led could not act
+	written := max(r.At.UnixNano(), decided)
+	wait := min(r.WaitNs, written-decided) // part of it may have passed before a change of leaders
+	return Split{Leaderless: time.Duration(led - r.SignNs), Detection: time.Duration(decided - led), Backoff: time.Duration(wait),
+		Broker: time.Duration(written - decided - wait)}
 }
 
 // String is one line.

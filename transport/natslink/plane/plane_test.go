@@ -200,6 +200,8 @@ func TestSplit(t *testing.T) {
 	require.Equal(t, 500*time.Millisecond, r.Split().Leaderless)
 	require.Equal(t, 100*time.Millisecond, r.Split().Detection)
 	require.Equal(t, 700*time.Millisecond, r.Split().Total())
+	r.LedNs = 1620 * ms // a follower had decided, and could not act
+	require.Equal(t, Split{Leaderless: 620 * time.Millisecond, Backoff: 50 * time.Millisecond, Broker: 30 * time.Millisecond}, r.Split())
 	require.Zero(t, Record{Cause: Begun, At: time.Unix(3, 0)}.Split())
 }
 
