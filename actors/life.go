@@ -3,6 +3,7 @@ package actors
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -106,6 +107,9 @@ func (m died) site() string {
 	return fmt.Sprintf("%s, %s", m.err.Part, collective.Reached(m.err.Site))
 }
 
+// computed is the time that the programs have computed since it was asked for.
+func (k *rank) computed() time.Duration { return time.Duration(k.run.computed[k.rank].Swap(0)) }
+
 // boundary is Life.Boundary of this life: state goes to the keeper, and every group is asked for its own. A group gets the
 // question behind all operations of the steps before and ahead of those of the next step.
 func (k *rank) boundary() func(step int, local func() []byte) {
@@ -113,7 +117,7 @@ func (k *rank) boundary() func(step int, local func() []byte) {
 	return func(step int, local func() []byte) {
 		if k.reporter != nil {
 			k.reporter.begin(uint32(step))
-			k.run.part().Status.change(k.rank, func(s *RankStatus) { s.Step = step })
+			k.run.part().Status.change(k.rank, func(s *RankStatus) { s.Step, s.Compute = step, k.computed() })
 		}
 		if !began { // where this life begins is kept already
 			began = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"phalanx/collective"
 	"phalanx/messages"
@@ -69,14 +70,24 @@ type Status struct {
 // RankStatus is one rank's.
 type RankStatus struct {
 	Rank     int
-	Step     int    // steps done
-	Progress uint64 // operations of its programs in this life
-	WaitsFor []int  // ranks whose messages its programs miss; nil: it computes, or is done
-	Op       string // in which it waits, or what it was last seen doing
+	Step     int           // steps done
+	Progress uint64        // operations of its programs in this life
+	WaitsFor []int         // ranks whose messages its programs miss; nil: it computes, or is done
+	Op       string        // in which it waits, or what it was last seen doing
+	Since    time.Time     // of waiting; zero: it does not wait
+	Compute  time.Duration // of its programs in the last whole step
 	Done     bool
 	LogBytes int64
 	// Recovered tells of the last life that is where the one before it died; nil: there was none.
 	Recovered *messages.Restarted
+}
+
+// Waited is how long the rank has been waiting.
+func (r *RankStatus) Waited() time.Duration {
+	if r.Since.IsZero() {
+		return 0
+	}
+	return time.Since(r.Since)
 }
 
 // Ranks are the ranks' states, ascending.
@@ -131,7 +142,7 @@ func (s *Status) change(rank int, with func(*RankStatus)) {
 // asked takes the answers of a round. A rank that has not answered in full computes.
 func (s *Status) asked(all []collective.Status, silent []int) {
 	for _, rank := range silent {
-		s.change(rank, func(r *RankStatus) { r.WaitsFor, r.Op = nil, "" })
+		s.change(rank, func(r *RankStatus) { r.WaitsFor, r.Op, r.Since = nil, "", time.Time{} })
 	}
 	byRank := map[int][]collective.Status{}
 	for _, a := range all {
@@ -146,6 +157,7 @@ func (s *Status) asked(all []collective.Status, silent []int) {
 }
 
 func (r *RankStatus) of(programs []collective.Status) {
+	before := r.Progress
 	r.Progress, r.WaitsFor, r.Op = 0, nil, ""
 	for _, p := range programs {
 		r.Progress += p.Progress
@@ -162,6 +174,12 @@ func (r *RankStatus) of(programs []collective.Status) {
 		}
 	}
 	slices.Sort(r.WaitsFor)
+	switch {
+	case len(r.WaitsFor) == 0:
+		r.Since = time.Time{}
+	case r.Since.IsZero() || r.Progress != before:
+		r.Since = time.Now()
+	}
 }
 
 // part is the job's, nil in a run of one process.

@@ -42,6 +42,7 @@ type run struct {
 	workers    workers
 	links      []transport.Link
 	groups     [][]*actor.PID // by rank and axis; nil: not split
+	computed   []atomic.Int64 // by rank: nanoseconds of its programs' turns; of a run of several processes
 	mouths     []*mouth       // by rank; of a run of several processes
 	given      bool           // a received payload is the receiver's for good
 
@@ -122,6 +123,7 @@ func (r *run) open(ctx context.Context) error {
 	if r.collects() {
 		ranks = []int{r.collector()}
 	}
+	r.computed = make([]atomic.Int64, r.peers())
 	r.links, r.groups, r.mouths = make([]transport.Link, r.peers()), make([][]*actor.PID, r.peers()), make([]*mouth, r.peers())
 	for _, rank := range r.local() {
 		r.groups[rank] = r.groupsOf(r.rankPath(rank))

@@ -3,6 +3,7 @@ package actors
 import (
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -51,7 +52,7 @@ func newRunner(r *run, of member, p nn.Program, code func(nn.Comm)) *runner {
 func (w *runner) resume(ctx actor.Context, reply any) {
 	defer w.run.turnBegan(w.name)()
 	for {
-		w.pending = w.run.timed(w.routine, reply)
+		w.pending = w.run.timed(w.place.Rank, w.routine, reply)
 		if !w.post(ctx, w.routine.Outbox()) {
 			return
 		}
@@ -65,7 +66,10 @@ func (w *runner) resume(ctx actor.Context, reply any) {
 // timed is one turn of a routine, its time added to the job's. On one processor turns are taken whole, one after the
 // other: they could not overlap anyway, and the time of one is not counted in another. A turn waits for nobody, so this
 // cannot deadlock.
-func (r *run) timed(routine *collective.Routine, reply any) collective.Request {
+func (r *run) timed(rank int, routine *collective.Routine, reply any) collective.Request {
+	if r.job.Part != nil {
+		defer func(began time.Time) { r.computed[rank].Add(int64(time.Since(began))) }(time.Now())
+	}
 	if r.job.Compute == nil {
 		return routine.Resume(reply)
 	}

@@ -44,13 +44,14 @@ type job struct {
 	// reach, of an oracle's one rank, follows the gradients of every step; nil: nobody asks.
 	reach *oracle.Reach
 
-	mu      sync.Mutex
-	grads   map[int]*gathering // by 0-based step
-	weights map[int]*gathering // by steps done
-	probes  map[int]*gathering // by 0-based step
-	lives   lives
-	saver   saver
-	figures figures
+	mu       sync.Mutex
+	grads    map[int]*gathering // by 0-based step
+	weights  map[int]*gathering // by steps done
+	probes   map[int]*gathering // by 0-based step
+	lives    lives
+	saver    saver
+	launched *launch // a run of several processes
+	figures  figures
 }
 
 // gathering is the shards of one moment, until every rank has given its own.
@@ -70,7 +71,7 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	if len(s.NeedsProcs) > 0 {
+	if len(s.NeedsProcs) > 0 && o.Procs == 0 && !o.worker {
 		return nil, s.NeedsProcs
 	}
 	d, err := data.Open(&s)
@@ -119,25 +120,26 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 		threads = runtime.NumCPU()
 	}
 	kernel.SetThreads(threads)
-	network, err := j.network(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if j.o.Listen.Start != nil {
 		plan, err := MakePlan(j.s)
 		if err != nil {
-			return nil, errors.Join(err, network.Close())
+			return nil, err
 		}
 		j.o.Listen.Start(*plan)
+	}
+	train, name, end, err := j.trainer(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if j.began != nil {
 		j.tell(j.began)
 	}
 	j.figures.begin()
 	running, listening := j.stoppable(ctx)
-	result, err := actors.Run(running, j.actorJob(network))
+	result, err := train(running)
 	listening()
-	report := j.report(result, network.Name())
+	err = errors.Join(err, end())
+	report := j.report(result, name)
 	report.Checkpoint = j.saver.last
 	if err = errors.Join(err, j.saver.err); err == nil {
 		err = j.saveRouting()
@@ -150,6 +152,21 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 		return report, err
 	}
 	return report, j.finish(ctx, report, result)
+}
+
+// trainer is what trains: ranks of this process, or of several. name is the transport's; end is called when it has.
+func (j *job) trainer(ctx context.Context) (train func(context.Context) (*actors.Result, error), name string, end func() error, err error) {
+	if j.o.Procs > 0 {
+		if j.launched, err = j.launch(ctx); err != nil {
+			return nil, "", nil, err
+		}
+		return j.launched.train, j.launched.network(), j.launched.stop, nil
+	}
+	network, err := j.network(ctx)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return func(ctx context.Context) (*actors.Result, error) { return actors.Run(ctx, j.actorJob(network)) }, network.Name(), func() error { return nil }, nil
 }
 
 // actorJob is what the actors need to know.
@@ -221,6 +238,8 @@ func (j *job) listen(e messages.Event) {
 		}
 	case messages.SaveReport:
 		j.saver.commit(e)
+	case messages.Shards:
+		j.shown(e)
 	default:
 		if e, ok := e.(messages.Restarted); ok {
 			j.lives.recoveryMs = append(j.lives.recoveryMs, e.Ms)

@@ -36,11 +36,14 @@ func ExitCode(err error) int {
 	var cannot *model.RefusedError
 	var key *KeyError
 	var restart *actors.RestartError
+	var verdict *VerdictError
 	switch {
 	case err == nil:
 		return ExitHeld
 	case errors.Is(err, actors.ErrInterrupted), errors.Is(err, context.Canceled):
 		return ExitInterrupted
+	case errors.As(err, &verdict):
+		return verdict.Code
 	case errors.As(err, &restart) && restart.Poison:
 		return ExitPoison
 	case errors.As(err, &restart):

@@ -13,6 +13,9 @@ import (
 func (j *job) report(result *actors.Result, transport string) *Report {
 	r := &Report{Name: j.s.Name, Verdict: "fail", Steps: j.figures.steps, Validation: j.figures.evals, Transport: transport,
 		TokensPerS: j.figures.tokensPerS(), PeakRSSBytes: peakRSS(), Messages: map[string]Count{}, Expect: []ExpectResult{}, RecoveryMs: append([]float64{}, j.lives.recoveryMs...)}
+	if j.launched != nil {
+		r.Recoveries = j.launched.recoveries
+	}
 	if result == nil {
 		return r
 	}
@@ -26,15 +29,21 @@ func (j *job) report(result *actors.Result, transport string) *Report {
 	return r
 }
 
+// residentNow is this process's resident memory; 0 where the system does not say.
+func residentNow() int64 { return procStatus("VmRSS:") }
+
 // peakRSS is the largest resident memory this process ever had; 0 where the system does not say.
-func peakRSS() int64 {
+func peakRSS() int64 { return procStatus("VmHWM:") }
+
+// procStatus is a figure of this process that Linux knows, in bytes.
+func procStatus(key string) int64 {
 	f, err := os.Open("/proc/self/status")
 	if err != nil {
 		return 0
 	}
 	defer f.Close()
 	for sc := bufio.NewScanner(f); sc.Scan(); {
-		if rest, ok := strings.CutPrefix(sc.Text(), "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(sc.Text(), key); ok {
 			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			if err == nil {
 				return kb << 10

@@ -46,10 +46,13 @@ func (j *job) recovery() *actors.Recovery {
 	return &actors.Recovery{Every: r.SnapshotEvery, Budget: b, Programs: func(rank int, l actors.Life, emit func(messages.Event)) ([]func(nn.Comm), error) {
 		env := j.env(rank, emit)
 		env.Local, env.Boundary = l.Local, l.Boundary
+		if j.o.worker {
+			j.remote(rank, &env)
+		}
 		if env.Save != nil {
 			env.Save = func(s model.Snapshot) ([]byte, error) { return j.writeOnce(rank, s) }
 		}
-		if env.Observer != nil {
+		if env.Observer != nil && !j.o.worker {
 			env.Observer = j.lives.observer(rank, env.Observer)
 		}
 		return model.Programs(env)
@@ -163,7 +166,8 @@ func (j *job) expectsWithoutFaults() bool {
 // withoutFaults runs the scenario without faults and recovery.
 func (j *job) withoutFaults(ctx context.Context) (*Report, error) {
 	s := j.s
-	s.Faults, s.Expect, s.Recovery.SnapshotEvery = nil, nil, 0
+	s.Faults, s.Expect, s.Recovery.SnapshotEvery, s.Recovery.Recording, s.Recovery.Supervisors, s.Transport.Servers = nil, nil, 0, false, 1, 1
+	s.NeedsProcs = nil
 	s.Checkpoint.Save, s.Checkpoint.SaveInterval = "", 0
 	var err error
 	if j.loadedFrom != "" { // what is the newest may have changed since

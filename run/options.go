@@ -1,6 +1,7 @@
 package run
 
 import (
+	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,7 +12,11 @@ import (
 
 // Options are how to launch; what to train is the scenario.
 type Options struct {
-	NATS   string // URL of a running server; "" starts an embedded one
+	NATS string // URL of a running server; "" starts an embedded one
+	// Procs spreads the ranks over that many processes, which are started by Self; 0: all ranks are in this process.
+	Procs int
+	// Self is how this program is started again: its path, and arguments in front of the verb. nil: as it was.
+	Self   []string
 	Out    string // folder for logs, report and checkpoints; "": only where the scenario says
 	Listen Listener
 	// Resume goes on from the newest checkpoint of checkpoint.save, if there is one, whatever checkpoint.load says.
@@ -22,6 +27,17 @@ type Options struct {
 	Logger *zap.Logger
 	// ComputeClock is the time that Timing.ComputeMs is measured by; nil: wall clock.
 	ComputeClock func() time.Duration
+
+	worker bool // this process is one of several
+}
+
+// self is Self or its default.
+func (o *Options) self() ([]string, error) {
+	if len(o.Self) > 0 {
+		return o.Self, nil
+	}
+	path, err := os.Executable()
+	return []string{path}, err
 }
 
 // Listener is told what happens, one call at a time. Any field may be nil.

@@ -18,6 +18,7 @@ type Report struct {
 	Replayed          int              `json:"replayed"`
 	DuplicatesDropped int              `json:"duplicates_dropped"`
 	RecoveryMs        []float64        `json:"recovery_ms"`
+	Recoveries        []Recovery       `json:"recoveries,omitempty"` // of a run of several processes, in the order in which they were over
 	WeightsSHA256     string           `json:"weights_sha256"`
 	Transport         string           `json:"transport"`
 	TokensPerS        float64          `json:"tokens_per_s"`

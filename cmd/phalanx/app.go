@@ -27,6 +27,7 @@ type app struct {
 	progress       *telemetry.Progress // nil off a terminal
 	verbose        bool
 	patience       patience
+	self           []string // how processes of a run start this program
 }
 
 // Main runs the program with its arguments and returns its exit code.
@@ -34,7 +35,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now, self: self()}
 	if isTerminal(stderr) {
 		a.progress = telemetry.NewProgress(stderr, a.now)
 	}
@@ -94,7 +95,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens inside, on stderr")
 	root.AddCommand(a.runVerb(), a.validateVerb(), a.planVerb(), a.verifyVerb(), a.benchVerb(), a.versionVerb(), a.explainVerb(),
-		a.convertVerb(), a.megatronArgsVerb(), a.preprocessVerb())
+		a.convertVerb(), a.megatronArgsVerb(), a.preprocessVerb(), a.workerVerb(), a.supervisorVerb(), a.natsServerVerb())
 	return root
 }
 

@@ -20,6 +20,7 @@ type runFlags struct {
 	nats           string
 	json           string
 	out            string
+	procs          int
 	resume         bool
 	listQuantities bool
 }
@@ -40,6 +41,7 @@ func (a *app) runVerb() *cobra.Command {
 	c.Flags().StringVar(&f.nats, "nats", "", "URL of a running NATS server; without it one runs inside this process")
 	c.Flags().StringVar(&f.json, "json", "", "file for the results, one object a line; - is standard output")
 	c.Flags().StringVar(&f.out, "out", "", "folder for logs, report and checkpoints")
+	c.Flags().IntVar(&f.procs, "procs", 0, "processes to spread the ranks over; one that dies is started again alone")
 	c.Flags().BoolVar(&f.resume, "resume", false, "go on from the newest checkpoint in checkpoint.save, if there is one")
 	c.Flags().BoolVar(&f.listQuantities, "list-quantities", false, "print the names that expectations can use, and run nothing")
 	return c
@@ -55,6 +57,9 @@ func checkNATS(c *cobra.Command) error {
 
 // run loads every file before anything runs, so that a bad last file does not cost the time of those before it.
 func (a *app) run(ctx context.Context, args []string, f runFlags) error {
+	if f.procs < 0 {
+		return usagef("--procs: found %d, expected 1 or more processes; without the flag all ranks are in this one", f.procs)
+	}
 	files, overrides, err := filesAndOverrides("run", "scenario FILE", args, false)
 	if err != nil {
 		return err
@@ -66,7 +71,7 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 	if f.listQuantities {
 		return a.listQuantities(all)
 	}
-	if problems := inputProblems(all, f.out); len(problems) > 0 {
+	if problems := append(inputProblems(all, f.out), processProblems(all, f.procs)...); len(problems) > 0 {
 		return problems
 	}
 	for _, s := range all {
@@ -94,6 +99,16 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 		}
 	}
 	return errors.Join(j.Close(), ended(code))
+}
+
+// processProblems are keys that need processes where there are none.
+func processProblems(all []scenario, procs int) (problems config.Problems) {
+	for _, s := range all {
+		if procs == 0 && s.refusedBy == "" {
+			problems = append(problems, s.NeedsProcs...)
+		}
+	}
+	return problems
 }
 
 // folder is where a scenario's files go: --out itself, or a folder per scenario if there are several.
@@ -124,7 +139,7 @@ func (a *app) runScenario(ctx context.Context, s scenario, f runFlags, dir, head
 	if head != "" {
 		console.Text(head)
 	}
-	o := run.Options{NATS: f.nats, Out: dir, Listen: listener(console), Logger: a.logger(out.logs()), Resume: f.resume}
+	o := run.Options{NATS: f.nats, Procs: f.procs, Self: a.self, Out: dir, Listen: listener(console), Logger: a.logger(out.logs()), Resume: f.resume}
 	if s.Checkpoint.Save != "" {
 		stop, end := a.patience.begin()
 		defer end()

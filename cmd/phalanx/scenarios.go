@@ -108,7 +108,6 @@ func inputProblems(all []scenario, out string) (problems config.Problems) {
 		if s.refusedBy != "" {
 			continue
 		}
-		problems = append(problems, s.NeedsProcs...)
 		bad := run.CheckNames(s.Scenario)
 		if _, made := before.find(s.Scenario); !made {
 			if e := run.CheckLoad(s.Scenario, out); e != nil {

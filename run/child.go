@@ -1,0 +1,83 @@
+package run
+
+import (
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"phalanx/supervise"
+)
+
+// child is a process that is started again whenever it ends, until the run does: a server, or a supervisor.
+type child struct {
+	l    *launch
+	name string
+	args []string
+
+	mu      sync.Mutex
+	process supervise.Process
+	ended   bool
+	gone    chan struct{}
+	starts  int
+}
+
+// childPause is between two lives of a child: one that cannot start must not fill the log.
+const childPause = 200 * time.Millisecond
+
+// keep starts a child. It is started from a thread of its own, which lives as long as it does: on Linux a process can be made
+// to die with the thread that started it.
+func (l *launch) keep(name string, args ...string) *child {
+	c := &child{l: l, name: name, args: args, gone: make(chan struct{})}
+	go c.run()
+	return c
+}
+
+func (c *child) run() {
+	defer close(c.gone)
+	lockThread()
+	for {
+		p, err := c.start()
+		if p == nil && err == nil {
+			return
+		}
+		if err != nil {
+			c.l.log.Error("a process does not start", zap.String("name", c.name), zap.Error(err))
+		} else {
+			e := p.Wait()
+			c.l.log.Info("a process has ended", zap.String("name", c.name), zap.Int("code", e.Code), zap.String("signal", e.Signal))
+		}
+		time.Sleep(childPause)
+	}
+}
+
+// start starts the next life; nil: the run is over.
+func (c *child) start() (supervise.Process, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil, nil
+	}
+	p, err := c.l.command(c.name, c.args...)
+	c.process = p
+	c.starts++
+	return p, err
+}
+
+// kill ends the present life.
+func (c *child) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process != nil {
+		_ = c.process.Kill() // it may have ended by itself
+	}
+}
+
+// end ends the child for good.
+func (c *child) end() {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	c.kill()
+	<-c.gone
+}

@@ -1,0 +1,210 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"phalanx/config"
+)
+
+// TestMain lets the test's binary be a process of a run, as the program is with its hidden verbs.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 {
+		if process, ok := map[string]func(context.Context, string) error{"worker": beWorker, "supervisor": beSupervisor, "nats-server": beServer}[os.Args[1]]; ok {
+			ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+			if err := process(ctx, os.Args[2]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(ExitCode(err))
+			}
+			os.Exit(0)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func beWorker(ctx context.Context, dir string) error {
+	worker, _ := strconv.Atoi(os.Args[4])
+	inc, _ := strconv.Atoi(os.Args[6])
+	return Work(ctx, WorkerOptions{Dir: dir, Worker: worker, Incarnation: uint32(inc), Exit: os.Exit})
+}
+
+func beSupervisor(ctx context.Context, dir string) error {
+	index, _ := strconv.Atoi(os.Args[4])
+	return Supervise(ctx, dir, index, zap.NewNop())
+}
+
+func beServer(ctx context.Context, dir string) error {
+	index, _ := strconv.Atoi(os.Args[4])
+	return ServeNATS(ctx, dir, index, zap.NewNop())
+}
+
+const killSteps = 24
+
+// killScenarios train four ranks in processes of their own.
+var killScenarios = map[string]string{
+	"tp2-sp-cp2": `
+name: kill-tp-cp
+model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, padded_vocab_size: 64, mtp_num_layers: 1, tensor_model_parallel_size: 2,
+        sequence_parallel: true, context_parallel_size: 2}
+train: {train_iters: 24, micro_batch_size: 1, global_batch_size: 2, dtype: fp32, threads: 1}
+optimizer: {lr: 0.01}
+dataset: {kind: synthetic, seq_length: 32}
+recovery: {snapshot_every: 3, rank_restarts: 1000, job_restarts: 1000}
+`,
+	"pp2-dp2": `
+name: kill-pp-dp
+model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, padded_vocab_size: 64, mtp_num_layers: 1, num_moe_experts: 4,
+        moe_ffn_hidden_size: 16, moe_router_topk: 2, moe_router_load_balancing_type: aux_loss, moe_aux_loss_coeff: 0.01,
+        pipeline_model_parallel_size: 2, expert_model_parallel_size: 2}
+train: {train_iters: 24, micro_batch_size: 1, global_batch_size: 4, dtype: fp32, threads: 1}
+optimizer: {lr: 0.01}
+dataset: {kind: synthetic, seq_length: 16}
+dist: {world_size: 4}
+recovery: {snapshot_every: 2, rank_restarts: 1000, job_restarts: 1000}
+`}
+
+func killScenario(t *testing.T, layout string, overrides ...string) config.Scenario {
+	t.Helper()
+	file, problems := config.Parse(layout, []byte(killScenarios[layout]), overrides)
+	require.Empty(t, problems)
+	return file.Runs()[0]
+}
+
+// quietHash is the hash of the weights of a run in one process.
+func quietHash(t *testing.T, layout string) string {
+	t.Helper()
+	s := killScenario(t, layout, "transport.colocated=direct", "recovery.snapshot_every=0")
+	r, err := Execute(context.Background(), s, Options{})
+	require.NoError(t, err)
+	return r.WeightsSHA256
+}
+
+// killer kills processes of a run when it has come to certain steps.
+type killer struct {
+	t     *testing.T
+	j     *job
+	rng   *rand.Rand
+	kills int // still to come
+	modes []func(*killer)
+	done  []string
+}
+
+// step is told of every step. Kills are spread over the run.
+func (k *killer) step(s StepFigures, _ Timing) {
+	due := k.kills * (killSteps - s.Step) / killSteps
+	for ; k.kills > due && k.kills > 0; k.kills-- {
+		time.Sleep(time.Duration(k.rng.IntN(40)) * time.Millisecond)
+		k.modes[k.rng.IntN(len(k.modes))](k)
+	}
+}
+
+// pids are the workers' processes.
+func (k *killer) pids() (pids []int) {
+	l := k.j.launched
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := range l.spawn.Procs {
+		pids = append(pids, l.beats[w].PID)
+	}
+	return pids
+}
+
+func (k *killer) signal(n int, sig syscall.Signal) {
+	pids := k.pids()
+	for _, i := range k.rng.Perm(len(pids))[:n] {
+		if pids[i] > 0 {
+			_ = syscall.Kill(pids[i], sig) // it may be dead
+		}
+		k.done = append(k.done, fmt.Sprintf("%v of worker %d", sig, i))
+	}
+}
+
+func killOne(k *killer)  { k.signal(1, syscall.SIGKILL) }
+func killSome(k *killer) { k.signal(1+k.rng.IntN(4), syscall.SIGKILL) }
+func stopOne(k *killer)  { k.signal(1, syscall.SIGSTOP) }
+func killServer(k *killer) {
+	servers := k.j.launched.servers
+	i := k.rng.IntN(len(servers))
+	servers[i].kill()
+	k.done = append(k.done, fmt.Sprintf("nats-%d", i+1))
+}
+
+func killLeader(k *killer) {
+	l := k.j.launched
+	if len(l.minders) > 0 {
+		i := k.rng.IntN(len(l.minders))
+		l.minders[i].kill()
+		k.done = append(k.done, fmt.Sprintf("supervisor %d", i+1))
+	}
+}
+
+// killed trains with kills and returns the report.
+func killed(t *testing.T, s config.Scenario, kills int, seed uint64, modes ...func(*killer)) (*Report, *killer) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	k := &killer{t: t, rng: rand.New(rand.NewPCG(seed, 7)), kills: kills, modes: modes}
+	var err error
+	k.j, err = newJob(s, Options{Procs: 4, Self: []string{os.Args[0]}, Listen: Listener{Step: k.step}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	r, err := k.j.run(ctx)
+	require.NoError(t, err, "after %v", k.done)
+	requireNoProcess(t, k.j.launched.dir)
+	return r, k
+}
+
+// requireNoProcess looks for processes of a run that is over.
+func requireNoProcess(t *testing.T, dir string) {
+	t.Helper()
+	out, err := exec.Command("pgrep", "-f", dir).Output()
+	require.Error(t, err, "processes are left: %s", out)
+}
+
+// kills is the number of kills of a test: in a soak many more.
+func kills(usual int) int {
+	if n, err := strconv.Atoi(os.Getenv("PHALANX_SOAK_KILLS")); err == nil {
+		return n
+	}
+	return usual
+}
+
+// Ranks in processes of their own, killed at random: every run ends with the bits of a quiet one.
+func TestKilledProcesses(t *testing.T) {
+	for _, layout := range []string{"tp2-sp-cp2", "pp2-dp2"} {
+		t.Run(layout, func(t *testing.T) {
+			want := quietHash(t, layout)
+			r, _ := killed(t, killScenario(t, layout), kills(20), 1, killOne)
+			require.Equal(t, want, r.WeightsSHA256)
+			require.Positive(t, r.Restarts)
+			require.Len(t, r.Steps, killSteps)
+			t.Logf("%d restarts, %d messages given again; %+v", r.Restarts, r.Replayed, r.Recoveries)
+		})
+	}
+}
+
+// Several ranks at once up to all, stopped ones, servers of a cluster and supervisors.
+func TestKilledServersAndSupervisors(t *testing.T) {
+	for _, layout := range []string{"tp2-sp-cp2", "pp2-dp2"} {
+		t.Run(layout, func(t *testing.T) {
+			want := quietHash(t, layout)
+			s := killScenario(t, layout, "transport.servers=3", "recovery.supervisors=3")
+			r, k := killed(t, s, kills(6), 2, killSome, stopOne, killServer, killLeader)
+			require.Equal(t, want, r.WeightsSHA256, "%v", k.done)
+			t.Logf("%v: %d restarts", k.done, r.Restarts)
+		})
+	}
+}
