@@ -77,7 +77,7 @@ func worse(a, b int) int {
 func unknownVerb(c *cobra.Command, args []string) error {
 	var verbs []string
 	for _, v := range c.Commands() {
-		if v.Name() != "help" {
+		if v.Name() != "help" && !v.Hidden {
 			verbs = append(verbs, v.Name())
 		}
 	}
