@@ -23,13 +23,15 @@ import (
 	"phalanx/transport/natslink/plane"
 )
 
-// The test binary is also the worker and the supervisor of its tests.
+// The test binary is also the worker, the supervisor and the server of its tests.
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "worker":
 		workerMain()
 	case "supervisor":
 		supervisorMain()
+	case "server":
+		serverMain()
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -51,7 +53,8 @@ func workerMain() {
 	url, script := args[0], args[3]
 	w, _ := strconv.Atoi(args[1])
 	inc, _ := strconv.Atoi(args[2])
-	p, err := plane.Open(context.Background(), plane.Options{Run: runName, URL: url, Name: "worker", LeaseTTL: leaseTTL})
+	replicas, _ := strconv.Atoi(args[4])
+	p, err := plane.Open(context.Background(), plane.Options{Run: runName, URL: url, Name: "worker", LeaseTTL: leaseTTL, Replicas: replicas})
 	check(err)
 	var progress atomic.Uint64
 	_, err = p.Work(context.Background(), plane.WorkerOptions{Worker: w, Incarnation: uint32(inc), Host: hostName, Every: 20 * time.Millisecond,
@@ -127,18 +130,19 @@ func singles(n int) (list []Worker) {
 
 // host is a server, an agent and n workers that are processes.
 type host struct {
-	t       *testing.T
-	server  *natslink.Server
-	url     string
-	dir     string
-	p       *plane.Plane
-	n       int
-	script  string
-	mu      sync.Mutex
-	pids    []int // of all workers there ever were
-	records []chan plane.Record
-	exits   chan plane.Exit
-	stop    func() // of the agent
+	t        *testing.T
+	server   *natslink.Server
+	url      string
+	dir      string
+	replicas int
+	p        *plane.Plane
+	n        int
+	script   string
+	mu       sync.Mutex
+	pids     []int // of all workers there ever were
+	records  []chan plane.Record
+	exits    chan plane.Exit
+	stop     func() // of the agent
 }
 
 func newHost(t *testing.T, n int, script string) *host {
@@ -147,17 +151,22 @@ func newHost(t *testing.T, n int, script string) *host {
 	dir := t.TempDir()
 	h.serve(dir)
 	t.Cleanup(func() { h.server.Close() })
+	h.run()
+	return h
+}
+
+// run begins with an agent and a watch of every record.
+func (h *host) run() {
 	h.p = h.open()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(h.t.Context())
 	var wait sync.WaitGroup
-	for w := range n {
+	for w := range h.n {
 		c := make(chan plane.Record, 1000)
 		h.records = append(h.records, c)
 		wait.Go(func() { _ = h.p.WatchRecord(ctx, w, func(r plane.Record, _ plane.Revision) { c <- r }) })
 	}
-	t.Cleanup(func() { cancel(); wait.Wait() })
+	h.t.Cleanup(func() { cancel(); wait.Wait() })
 	h.agent()
-	return h
 }
 
 // serve starts the server, the first time at a free port and later at the same.
@@ -173,7 +182,7 @@ func (h *host) serve(dir string) {
 func (h *host) open() *plane.Plane {
 	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
 	defer cancel()
-	p, err := plane.Open(ctx, plane.Options{Run: runName, URL: h.url, LeaseTTL: leaseTTL})
+	p, err := plane.Open(ctx, plane.Options{Run: runName, URL: h.url, LeaseTTL: leaseTTL, Replicas: h.replicas})
 	require.NoError(h.t, err)
 	h.t.Cleanup(p.Close)
 	return p
@@ -198,7 +207,7 @@ func (h *host) agent() {
 }
 
 func (h *host) start(worker int, incarnation uint32) (Process, error) {
-	p, err := h.command("worker", fmt.Sprintf("%s %d %d %s", h.url, worker, incarnation, h.script)).Start()
+	p, err := h.command("worker", fmt.Sprintf("%s %d %d %s %d", h.url, worker, incarnation, h.script, h.replicas)).Start()
 	if err == nil {
 		h.mu.Lock()
 		h.pids = append(h.pids, p.PID())

@@ -43,7 +43,8 @@ type Supervisor struct {
 	in  chan input
 
 	origin  time.Time
-	writing map[int]bool // workers whose record is being written
+	writing map[int]bool   // workers whose record is being written
+	noted   map[int]uint32 // their restarts that are kept
 	deaf    bool
 	wait    sync.WaitGroup
 }
@@ -67,7 +68,7 @@ func New(p *plane.Plane, o Options) (*Supervisor, error) {
 		return nil, err
 	}
 	return &Supervisor{p: p, o: o, log: o.Logger.With(zap.String("supervisor", o.Name)), m: NewMachine(o), in: make(chan input, inputsMax),
-		origin: time.Now(), writing: map[int]bool{}}, nil
+		origin: time.Now(), writing: map[int]bool{}, noted: map[int]uint32{}}, nil
 }
 
 // uniqueName is one that no other process has, nor this one later.
@@ -127,7 +128,10 @@ func (s *Supervisor) watch(ctx context.Context, worker int) error {
 }
 
 func (s *Supervisor) saw(ctx context.Context, worker int, r plane.Record, rev plane.Revision) {
-	s.tell(ctx, input{tell: func(now int64) { s.m.Saw(worker, r, rev, now) }, urgent: true})
+	s.tell(ctx, input{urgent: true, tell: func(now int64) {
+		s.m.Saw(worker, r, rev, now)
+		s.note(ctx, worker, r)
+	}})
 }
 
 // until logs a watch that has ended before its time: the plane was closed.
@@ -235,13 +239,19 @@ func (s *Supervisor) mint(ctx context.Context, w Wish) {
 		delete(s.writing, w.Worker)
 		if look == nil {
 			s.m.Saw(w.Worker, r, at, now)
+			s.note(ctx, w.Worker, r)
 		}
 		if won {
 			s.event(Event{Kind: Minted, Worker: w.Worker, Record: r, Rev: rev})
 		}
 	}})
-	if won && r.Cause != plane.Begun {
-		s.until(ctx, s.p.Note(ctx, plane.Restart{Worker: w.Worker, Record: r}))
+}
+
+// note keeps a restart. Every supervisor does, since the one that wrote the record may not live to do it.
+func (s *Supervisor) note(ctx context.Context, worker int, r plane.Record) {
+	if r.Cause != plane.Begun && r.Incarnation > s.noted[worker] {
+		s.noted[worker] = r.Incarnation
+		s.wait.Go(func() { s.until(ctx, s.p.Note(ctx, plane.Restart{Worker: worker, Record: r})) })
 	}
 }
 
