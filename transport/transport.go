@@ -1,7 +1,11 @@
 // Package transport moves named messages between ranks. It reads headers and bytes, never tensors.
 package transport
 
-import "phalanx/messages"
+import (
+	"time"
+
+	"phalanx/messages"
+)
 
 // Message is one whole message: a header (Chunk 0 of 1) and the payload it names.
 //
@@ -52,6 +56,19 @@ type Network interface {
 	Close() error
 	// Name is what reports call this transport: "nats", "direct".
 	Name() string
+}
+
+// Wire does harm to the frames that a network sends, for tests of what is above it. package faulty has one.
+type Wire interface {
+	// Send says what becomes of a frame of src to dst. It is called in the order in which frames are sent on a
+	// connection. A frame that is not to go at once is a copy.
+	Send(src, dst int, frame []byte) []Flight
+}
+
+// Flight is a frame on its way.
+type Flight struct {
+	Frame []byte
+	At    time.Time // when it goes; zero: at once. Those of one time go in the order in which they were given
 }
 
 // Troubled is a network that can say what it is at pains with although no link has failed yet: a connection that is lost

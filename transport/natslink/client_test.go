@@ -43,7 +43,7 @@ type client struct {
 }
 
 // answersMax bounds the messages of a channel that answer a request.
-const answersMax = 16
+const answersMax = 8
 
 func newTraffic(clients, channels, count int, size func(src, dst, ch, i int) int) *traffic {
 	w := &traffic{channels: channels, count: count, size: size, step: func(i int) uint32 { return uint32(i) }}
@@ -67,20 +67,19 @@ func (c *client) live(t *testing.T, o Options, haunt bool) {
 	if c.net != nil && !haunt {
 		require.NoError(t, c.net.Close())
 	}
-	c.inc++
-	o.Ranks, o.Incarnation = len(c.of.clients), c.inc
-	inc := c.inc
+	inc := c.inc + 1
+	o.Ranks, o.Incarnation = len(c.of.clients), inc
 	n := start(t, o)
+	c.mu.Lock() // what comes now waits until the link is known
 	link, err := n.Open(c.me, transport.Handler{
 		Receive: func(m transport.Message) { c.receive(m, inc) },
 		Fail:    func(err error) { c.mu.Lock(); defer c.mu.Unlock(); c.errs = append(c.errs, err) },
 		Lost:    func(peer int) { c.ask(peer, inc) },
 		Control: func(src int, body []byte) { c.answer(src, body, inc) },
 	})
-	require.NoError(t, err)
-	c.mu.Lock()
-	c.net, c.link = n, link
+	c.net, c.link, c.inc = n, link, inc
 	c.mu.Unlock()
+	require.NoError(t, err)
 	for p := range c.of.clients {
 		c.ask(p, inc)
 	}
@@ -99,7 +98,7 @@ func (c *client) receive(m transport.Message, inc uint32) {
 		c.got++
 		signal(c.more)
 	}
-	if c.link != nil && inc == c.inc {
+	if inc == c.inc {
 		c.link.Consumed(m)
 	}
 }
@@ -119,7 +118,7 @@ func (c *client) send(dst, ch, i int) {
 func (c *client) ask(peer int, inc uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link == nil || inc != c.inc || peer >= len(c.need) {
+	if inc != c.inc {
 		return
 	}
 	b, _ := json.Marshal(c.need[peer])

@@ -43,7 +43,7 @@ func nodes(t *testing.T, n int) (urls []string, servers []*Server, again func(i 
 // server in turn is closed and started again.
 func TestACluster(t *testing.T) {
 	urls, servers, again := nodes(t, 3)
-	w := newTraffic(3, 2, 100, func(src, dst, ch, i int) int { return i * 200 * (ch + 1) })
+	w := newTraffic(3, 2, 48, func(src, dst, ch, i int) int { return i * 400 * (ch + 1) })
 	for i, url := range []string{urls[0], urls[1], strings.Join(urls, ",")} {
 		w.clients[i].live(t, Options{URL: url, tick: 20 * time.Millisecond, MaxPending: ServerMaxPending(3, 0)}, false)
 	}
@@ -129,7 +129,7 @@ func TestAStockServerIsKilled(t *testing.T) {
 	server := run()
 	t.Cleanup(func() { kill(server) })
 
-	w := newTraffic(2, 2, 100, func(src, dst, ch, i int) int { return i * 700 })
+	w := newTraffic(2, 2, 48, func(src, dst, ch, i int) int { return i * 1400 })
 	for _, c := range w.clients {
 		c.live(t, Options{URL: address[0], tick: 20 * time.Millisecond, Await: true}, false)
 	}

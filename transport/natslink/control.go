@@ -115,7 +115,7 @@ func (l *link) heard(frame []byte) {
 // controlled does what a control frame of this run asks for.
 func (l *link) controlled(h *messages.Header, payload []byte) error {
 	l.mu.Lock()
-	if l.heals() && l.late(int(h.Src), h.Incarnation) {
+	if l.heals() && l.outdated(int(h.Src), h.Incarnation) {
 		l.mu.Unlock()
 		return nil
 	}

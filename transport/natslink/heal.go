@@ -12,9 +12,9 @@ import (
 // heals says whether losses are told to the owner, and heal.
 func (l *link) heals() bool { return l.h.Lost != nil }
 
-// late says whether a frame is of an earlier life of its sender than the last that was heard of. The first frame of a
+// outdated says whether a frame is of an earlier life of its sender than the last that was heard of. The first frame of a
 // later one starts the way to it anew. The caller has the lock.
-func (l *link) late(src int, incarnation uint32) bool {
+func (l *link) outdated(src int, incarnation uint32) bool {
 	known, met := l.lives[src]
 	switch {
 	case met && incarnation < known:

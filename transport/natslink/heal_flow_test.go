@@ -86,7 +86,7 @@ func (w *world) answer(me int) {
 	a, l := w.asks[me][0], w.ends[me].link
 	w.asks[me] = w.asks[me][1:]
 	l.mu.Lock()
-	late := l.late(1-me, a.inc) // as the frame of a control body
+	late := l.outdated(1-me, a.inc) // as the frame of a control body
 	l.unlock()
 	if late {
 		return

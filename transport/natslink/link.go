@@ -41,7 +41,8 @@ type link struct {
 	lives   map[int]uint32 // incarnations of the peers that have spoken, as are the next two a healing link's
 	strange bool           // a foreign frame was logged
 
-	say func(dst int, frame []byte) error // publishes on the control connection
+	say  func(dst int, frame []byte) error // publishes on the control connection
+	late *lateFrames                       // of a wire that does harm, or nil
 
 	every  time.Duration // between ticks
 	outage time.Duration // ticks add up to it before a server is given up
@@ -71,6 +72,9 @@ func newLink(n *Network, rank int, h transport.Handler, lim limits) *link {
 		every, outage = tickHealing, outageHealing
 	}
 	l.say = func(dst int, frame []byte) error { return l.ctrl.Publish(n.controlSubject(dst), frame) }
+	if n.opts.Wire != nil {
+		l.harm()
+	}
 	setDefault(&l.every, every)
 	setDefault(&l.outage, outage)
 	return l
@@ -225,7 +229,7 @@ func (l *link) accept(h *messages.Header, payload []byte) (msg transport.Message
 // are changed by the data subscription alone, so that it can copy pieces without the lock. The caller has it.
 func (l *link) admit(e *inEdge, h *messages.Header) (take bool, err error) {
 	switch {
-	case l.heals() && l.late(int(h.Src), h.Incarnation):
+	case l.heals() && l.outdated(int(h.Src), h.Incarnation):
 	case l.heals():
 		a := e.admit(h)
 		if a.lost {
@@ -294,6 +298,9 @@ func (l *link) close() {
 		return
 	}
 	close(l.stop)
+	if l.late != nil {
+		l.late.end()
+	}
 	l.data.Close()
 	l.ctrl.Close()
 	l.loops.Wait()

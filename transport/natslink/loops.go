@@ -37,7 +37,12 @@ func (l *link) write() {
 			subject = l.net.dataSubject(int(p.header.Dst), l.rank)
 			subjects[p.header.Dst] = subject
 		}
-		if !l.publish(subject, frame) {
+		if l.late != nil {
+			ok = l.fly(&p.header, subject, frame)
+		} else {
+			ok = l.publish(subject, frame)
+		}
+		if !ok {
 			return
 		}
 		if p.header.Kind == messages.Data {

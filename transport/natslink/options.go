@@ -57,6 +57,8 @@ type Options struct {
 
 	Logger *zap.Logger
 
+	Wire transport.Wire // harms what is sent, for tests; nil: nothing does
+
 	tick   time.Duration               // between looks at outages and unanswered pieces
 	tamper func(frame []byte) [][]byte // tests: what becomes of a received piece
 }
