@@ -114,7 +114,7 @@ func TestServerKeepsRecords(t *testing.T) {
 func TestAStockServerIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "nats-server.exe")
-	build := exec.Command("go", "build", "-o", program, "github.com/nats-io/nats-server/v2")
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "github.com/nats-io/nats-server/v2")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	address, err := FreeAddresses(1)
