@@ -4,7 +4,7 @@ RACE = ./actors ./collective ./telemetry ./transport/...
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race bench fuzz verify-all fmt vet generate ci
+.PHONY: help build test race bench fuzz verify-all fmt vet generate ci soak
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,11 @@ verify-all: build ## every reference case, on one rank and on TP 2 × CP 2 with 
 			esac; \
 		done; \
 	done
+
+soak: soak-sim ## what CI has no time for
+
+soak-sim: ## 100,000 simulated schedules over all layouts
+	go test -timeout 4h -run TestSoak -soak 100000 -v ./sim
 
 fmt: ## gofmt
 	gofmt -w $$(git ls-files '*.go')

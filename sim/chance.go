@@ -22,6 +22,8 @@ const (
 	askStart                  // how long a process takes to begin
 	askPlane                  // how long the control plane takes
 	askLeader                 // whether a supervisor dies
+	askWindow                 // whether a message suffers from a window
+	askLate                   // how much
 	askOdd                    // for planted bugs
 	questions
 )

@@ -36,9 +36,10 @@ type cluster struct {
 	nodes   []*node // by rank
 	ledger  *collector
 	plane
-	links []link // by from·peers+to
-	err   error
-	trace uint64
+	links          []link // by from·peers+to
+	parted, fallen []bool // windows and servers that have had their turn
+	err            error
+	trace          uint64
 	// calm is when the last fault ends, moved when a present life last did something, or a fault ended.
 	calm, moved int64
 	durable     durable
@@ -70,6 +71,7 @@ func (j *Job) cluster(o Options) *cluster {
 	c.o.Procs, c.o.Supervisors, c.o.Every = or(o.Procs, procs), or(o.Supervisors, supervisors), or(o.Every, every)
 	c.f.DelayMax, c.late = max(c.f.DelayMax, 1), c.f.Supervisors > 0
 	c.restrict(o.Only)
+	c.parted, c.fallen = make([]bool, len(o.Windows)), make([]bool, len(o.Servers))
 	peers := world + 1 + c.o.Supervisors
 	c.dice, c.links = newDice(o.Seed, peers), make([]link, peers*peers)
 	c.people()
@@ -222,14 +224,14 @@ func (c *cluster) travel(from, to int, arrive func(damaged bool)) {
 	if hit(Drop, c.f.DropRate, x) {
 		return
 	}
-	times := 1
-	if hit(Duplicate, c.f.DupRate, x>>10) {
+	times, damaged, late := c.suffers(from, to)
+	if times == 1 && hit(Duplicate, c.f.DupRate, x>>10) {
 		times = 2
 	}
-	damaged := hit(Corrupt, c.f.CorruptRate, x>>20)
+	damaged = damaged || hit(Corrupt, c.f.CorruptRate, x>>20)
 	for range times {
 		epoch := l.epoch
-		c.after(1+c.dice.below(int64(c.f.DelayMax), askWay, from, to), func() {
+		c.after(1+late+c.dice.below(int64(c.f.DelayMax), askWay, from, to), func() {
 			if l.epoch == epoch {
 				arrive(damaged)
 			}

@@ -94,10 +94,12 @@ func (e Event) String() string {
 	switch {
 	case e.Kind == Supervisor:
 		text += fmt.Sprintf(" supervisor %d", e.From)
+	case e.Nth&ofServer != 0:
+		text += fmt.Sprintf(" %d→%d, by server fault %d", e.From, e.To, e.Nth&nthMask+1)
 	case e.From == e.To:
 		text += fmt.Sprintf(" rank %d", e.From)
 	default:
-		text += fmt.Sprintf(" %d→%d message %d", e.From, e.To, e.Nth)
+		text += fmt.Sprintf(" %d→%d message %d", e.From, e.To, e.Nth&nthMask)
 	}
 	if e.Hook != "" {
 		text += fmt.Sprintf(" at %s, passage %d", e.Hook, e.Nth)
@@ -120,6 +122,7 @@ func (e Event) id() eventID { return eventID{e.Kind, e.From, e.To, e.Nth} }
 type Passage struct {
 	Rank, Nth int
 	Hook      string
+	Step      int   // that the rank is in, as printed, from 1; 0: any
 	Kind      Kind  // Crash, Zombie, Stop or Full
 	Lasts     int64 // Stop
 }

@@ -138,6 +138,7 @@ func (l *life) boundary(step int, local func() []byte) {
 	}
 	l.step = uint32(step)
 	l.n.c.watchLog(l)
+	l.n.c.servers(step)
 	last := step == l.n.c.job.Steps()
 	due := l.m.Due(l.step) && l.step != l.began
 	if !last && !due {

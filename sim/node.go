@@ -19,6 +19,7 @@ type node struct {
 	committed uint32              // the generation that is written down
 	life      *life               // the newest; nil: none yet
 	passed    []int               // by passage: how often it came by
+	noRoom    int                 // snapshots that will find the disk full, by passages
 
 	// sent is the checksum of every message that some life has sent, kept of every state: another life must do the same.
 	sent     map[recovery.Edge][]fingerprint
@@ -44,7 +45,7 @@ func newNode(c *cluster, rank int, w *worker) *node {
 // passage is the fault at a fixed point that the rank comes by now.
 func (n *node) passage(hook string) (hit Passage, ok bool) {
 	for i, p := range n.c.o.Passages {
-		if p.Rank == n.rank && p.Hook == hook {
+		if p.Rank == n.rank && p.Hook == hook && (p.Step == 0 || n.life != nil && int(n.life.step) == p.Step-1) {
 			if n.passed[i]++; n.passed[i] == max(p.Nth, 1) {
 				hit, ok = p, true
 			}

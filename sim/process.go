@@ -156,10 +156,13 @@ func (l *life) dies(hook string) bool {
 		e.Kind, e.Lasts = Stop, 1+int64(x>>32)%max(c.f.StopMax, 1)
 	}
 	given, budget := int(x%1000) < c.f.CrashRate, &c.f.Crashes
-	if fixed, ok := l.n.passage(hook); ok {
+	fixed, ok := l.n.passage(hook)
+	if ok && fixed.Kind == Full {
+		l.n.noRoom++
+	} else if ok {
 		e.Kind, e.Lasts, given, budget = fixed.Kind, fixed.Lasts, true, nil
 	}
-	e, ok := c.strikes(e, given, budget)
+	e, ok = c.strikes(e, given, budget)
 	if ok {
 		p.meets(e)
 	}

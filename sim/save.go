@@ -41,6 +41,11 @@ func (l *life) written() {
 func (l *life) full() bool {
 	c, rank := l.n.c, l.n.rank
 	x, nth := c.dice.throw(askDisk, rank, rank)
-	_, ok := c.strikes(Event{Kind: Full, From: rank, To: rank, Nth: nth}, int(x%1000) < c.f.DiskRate, nil)
+	given := int(x%1000) < c.f.DiskRate
+	if l.n.noRoom > 0 {
+		l.n.noRoom--
+		given = true
+	}
+	_, ok := c.strikes(Event{Kind: Full, From: rank, To: rank, Nth: nth}, given, nil)
 	return ok
 }

@@ -56,6 +56,8 @@ type Options struct {
 	Faults *Faults
 	// Passages are faults at fixed points, as in scenario files.
 	Passages []Passage
+	Windows  []Window
+	Servers  []int // steps at which a NATS server fails: the links of all begin anew
 	// Procs is the number of worker processes, each with a block of ranks; 0: drawn from the seed.
 	Procs int
 	// Supervisors is 1 or more; 0: 1 or 3, drawn from the seed.
@@ -69,6 +71,8 @@ type Options struct {
 	// Planted is a deliberate bug of the protocol, Shell one of what is around it, for tests of these tests.
 	Planted recovery.Bug
 	Shell   Bug
+	// Stop, if it says so, ends a sweep before the next schedule; nil: it never does.
+	Stop func() bool
 	// Check is called after every event; an error ends the run as a broken promise.
 	Check func(View) error
 }

@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"errors"
+	"flag"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,29 @@ func TestSchedules(t *testing.T) {
 	}
 	for k := sim.Crash; k <= sim.Supervisor; k++ {
 		require.Positive(t, faults[k.String()], k.String())
+	}
+}
+
+var soak = flag.Uint64("soak", 0, "schedules of TestSoak, over all layouts")
+
+// Many schedules, for `make soak`.
+func TestSoak(t *testing.T) {
+	if *soak == 0 {
+		t.Skip("-soak N runs N schedules")
+	}
+	each := *soak / uint64(len(layouts)+1)
+	jobs := map[string]*sim.Job{"plain-tp2-dp2": plain(t, trial.Layout{TP: 2, CP: 1, DP: 2})}
+	for _, c := range layouts {
+		jobs[c.name] = toy(t, c.l, c.ep)
+	}
+	for name, job := range jobs {
+		t.Run(name, func(t *testing.T) {
+			s := job.Sweep(1_000_000, 1_000_000+each, sim.Options{})
+			if s.Failure != nil {
+				t.Fatal(job.Minimize(s.Failure).Text())
+			}
+			t.Logf("%d schedules: %d restarts, %d jumps, %d messages, faults %v", s.Schedules, s.Restarts, s.Jumps, s.Messages, s.Faults)
+		})
 	}
 }
 

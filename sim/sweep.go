@@ -22,7 +22,7 @@ type Summary struct {
 // the same.
 func (j *Job) Sweep(from, until uint64, o Options) Summary {
 	s := Summary{Faults: map[string]int{}}
-	for seed := from; seed < until && s.Failure == nil; seed++ {
+	for seed := from; seed < until && s.Failure == nil && (o.Stop == nil || !o.Stop()); seed++ {
 		o.Seed = seed
 		r, err := j.Run(o)
 		s.add(r)
