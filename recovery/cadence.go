@@ -1,5 +1,7 @@
 package recovery
 
+import "math/bits"
+
 // Ranks go back to a step that all of them have kept, so they must keep the same ones: multiples of Options.Every. A rank
 // whose log outgrows LogMax cannot help itself by a snapshot that the others do not take. It finds the largest divisor of
 // Every with which the log would fit and says so; everybody goes by the least that anybody has said. Multiples of the
@@ -30,4 +32,17 @@ func (r *Rank) keepEvery(steps uint32, fx *Effects) {
 	if steps > 0 && steps < r.every {
 		r.every, fx.Every = steps, steps
 	}
+}
+
+// LeastRound is which of some steps to leave out when a disk is slower than snapshots come: the one that the fewest powers of
+// two divide, of several the first. Every rank that leaves some out then keeps the same ones, whatever its disk; if each left out
+// its oldest, eight ranks with disks of two and a half steps would have five steps in common in two thousand.
+func LeastRound(steps []uint32) int {
+	least := 0
+	for i, s := range steps {
+		if bits.TrailingZeros32(s) < bits.TrailingZeros32(steps[least]) {
+			least = i
+		}
+	}
+	return least
 }

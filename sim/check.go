@@ -115,6 +115,24 @@ func (c *cluster) watchLog(l *life) {
 			c.fail(breaks(I6, "rank %d is at step %d with generation %d, and all disks have had step %d for long: %d bytes in its log", n.rank, l.step, gen, all,
 				l.m.Stats().LogBytes))
 		}
+		c.watchDisks(l)
+	}
+}
+
+// watchDisks checks that ranks go on having steps in common, however slow their disks are (I6): at the latest when each has
+// written a few times, and come by a few steps that it keeps.
+func (c *cluster) watchDisks(l *life) {
+	if l.step == 0 {
+		return
+	}
+	last := int64(0)
+	if n := len(c.durable.common); n > 0 {
+		last = c.durable.common[n-1].at
+	}
+	bound := 6*(c.f.DiskMin+c.f.DiskMax+2*int64(c.f.DelayMax)) + 3*int64(c.o.Every)*(c.now/int64(l.step))
+	if c.now-last > bound {
+		c.fail(breaks(I6, "rank %d is at step %d, and for %d µs no step has come that all ranks have on their disks: %d bytes in its log", l.n.rank, l.step, c.now-last,
+			l.m.Stats().LogBytes))
 	}
 }
 

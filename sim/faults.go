@@ -25,6 +25,7 @@ type Faults struct {
 
 	DiskRate int   // snapshots that fail: the disk is full
 	DiskMax  int64 // the longest a snapshot takes to be written; 0: 1
+	DiskMin  int64 // in addition, always
 
 	Supervisors int // deaths of supervisors, between a decision and its execution too
 

@@ -151,6 +151,7 @@ func (l *life) boundary(step int, local func() []byte) {
 	}
 	if due {
 		l.due = append(l.due, l.snapshot(state))
+		l.supersede()
 	}
 }
 

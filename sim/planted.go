@@ -21,6 +21,7 @@ const (
 	Impatient        // one sign of life that is late is a death
 	MixedState       // a snapshot joins the numbers of one time to the state of another
 	FreshNumbers     // groups of a new life count from the beginning
+	OldestGoes       // of snapshots that a slow disk cannot take the oldest is left out
 	LifeInBytes      // what a rank sends depends on its incarnation
 	OldFinal         // the state told at the end is the last snapshot
 	Unrepeatable     // the simulator itself: a choice by the order of a map
@@ -28,7 +29,7 @@ const (
 )
 
 var bugNames = [bugEnd]string{"none", "no_fence", "double_count", "never_ask", "lost_unasked", "no_sync", "no_checksum", "no_barrier", "late_start", "local_count",
-	"exit_unheard", "impatient", "mixed_state", "fresh_numbers", "life_in_bytes", "old_final", "unrepeatable"}
+	"exit_unheard", "impatient", "mixed_state", "fresh_numbers", "oldest_goes", "life_in_bytes", "old_final", "unrepeatable"}
 
 // String is the bug's name.
 func (b Bug) String() string { return bugNames[b] }

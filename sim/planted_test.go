@@ -40,16 +40,21 @@ var planted = map[string][]sim.Invariant{
 	sim.MixedState.String():                {sim.I3},
 	sim.FreshNumbers.String():              {sim.I2, sim.I3, sim.I5},
 	sim.LifeInBytes.String():               {sim.I3},
+	sim.OldestGoes.String():                {sim.I6},
 	sim.OldFinal.String():                  {sim.I1},
 	sim.Unrepeatable.String():              {sim.I9},
 }
 
 // Each planted bug is found within 2000 seeds, by a promise that it breaks, and every promise finds one.
 func TestPlantedBugs(t *testing.T) {
-	job := toy(t, trial.Layout{TP: 2, CP: 1, DP: 1}, 1)
+	usual := toy(t, trial.Layout{TP: 2, CP: 1, DP: 1}, 1)
 	found := map[sim.Invariant]bool{}
 	find := func(name string, o sim.Options) {
 		t.Run(name, func(t *testing.T) {
+			job := usual
+			if o.Shell == sim.OldestGoes { // three steps are not enough to see it
+				job, o = slowDisks(t, o)
+			}
 			s := job.Sweep(0, seedsMax, o)
 			require.NotNil(t, s.Failure, "not found in %d seeds", seedsMax)
 			require.Contains(t, planted[name], s.Failure.Broken, s.Failure.Text())
@@ -66,6 +71,33 @@ func TestPlantedBugs(t *testing.T) {
 	for _, promise := range sim.Promises() {
 		require.True(t, found[promise], "no planted bug is found by %s", promise)
 	}
+}
+
+// slowDisks is a longer job whose disks take a few steps for a snapshot, and every step is kept.
+func slowDisks(t *testing.T, o sim.Options) (*sim.Job, sim.Options) {
+	s, source := trial.Toy(trial.Layout{TP: 2, CP: 1, DP: 2}, 1, 60)
+	s.Model.NumMoEExperts, s.Model.MTPNumLayers = 0, 0
+	job, err := sim.NewJob(s, source)
+	require.NoError(t, err)
+	o.Every, o.Procs, o.Faults = 1, 4, &sim.Faults{DelayMax: 10, DiskMin: 300, DiskMax: 300}
+	return job, o
+}
+
+// Ranks whose disks are too slow for the snapshots they should keep go on having steps in common.
+func TestSlowDisks(t *testing.T) {
+	job, o := slowDisks(t, sim.Options{})
+	furthest := 0
+	o.Check = func(v sim.View) error {
+		furthest = max(furthest, v.Step(0)-v.Generation(0))
+		return nil
+	}
+	s := job.Sweep(0, 20, o)
+	if s.Failure != nil {
+		t.Fatal(s.Failure.Text())
+	}
+	require.Greater(t, furthest, 4, "disks are slower than steps")
+	require.LessOrEqual(t, furthest, 16, "a write takes three steps at most, so multiples of four are kept by all")
+	t.Logf("a rank is at most %d steps ahead of the generation", furthest)
 }
 
 // A failing seed is cut down to the faults that it takes: with them it fails, without any one of them it does not.

@@ -1,5 +1,11 @@
 package sim
 
+import (
+	"slices"
+
+	"phalanx/recovery"
+)
+
 // write writes the oldest snapshot that is due, in the background: training goes on. false if the rank died.
 func (l *life) write() bool {
 	if l.dies("before-snapshot") {
@@ -7,8 +13,31 @@ func (l *life) write() bool {
 	}
 	c, rank := l.n.c, l.n.rank
 	l.writing = true
-	l.proc.later(1+c.dice.below(c.f.DiskMax, askWrite, rank, rank), l.written)
+	l.proc.later(c.f.DiskMin+1+c.dice.below(c.f.DiskMax, askWrite, rank, rank), l.written)
 	return true
+}
+
+// waitingMax snapshots of a rank wait beside the one that is being written.
+const waitingMax = 2
+
+// supersede gives up one of the snapshots that wait, if they are too many.
+func (l *life) supersede() {
+	first := 0
+	if l.writing {
+		first = 1
+	}
+	if len(l.due)-first <= waitingMax {
+		return
+	}
+	var steps []uint32
+	for _, s := range l.due[first:] {
+		steps = append(steps, s.at.Step)
+	}
+	out := first
+	if l.o().Shell != OldestGoes {
+		out += recovery.LeastRound(steps)
+	}
+	l.due = slices.Delete(l.due, out, out+1)
 }
 
 // written is the file under a temporary name, unless the disk is full; training goes on then too. Its process looks

@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 
 	"phalanx/internal/disk"
+	"phalanx/recovery"
 )
 
 // Save writes the snapshot of a step in the background, behind those before it, and never waits. The sections must not be
-// changed until done is called, in another goroutine: with nil once the file is durable, with ErrSuperseded if waitingMax later ones
-// came before its turn, else with a *disk.WriteError, *FencedError or ErrClosed.
+// changed until done is called, in another goroutine: with nil once the file is durable, with ErrSuperseded if others are rounder
+// and waitingMax may wait, else with a *disk.WriteError, *FencedError or ErrClosed.
 // A snapshot that failed has left nothing behind, or a whole file that nobody was told of. done must not call Close.
 func (s *Store) Save(step uint32, sections [][]byte, done func(error)) {
 	s.mu.Lock()
@@ -19,24 +20,24 @@ func (s *Store) Save(step uint32, sections [][]byte, done func(error)) {
 		go done(ErrClosed)
 		return
 	}
-	s.supersede()
 	s.queue = append(s.queue, task{step: step, sections: sections, done: done})
+	s.supersede()
 	s.wake.Signal()
 }
 
-// supersede makes room in the queue for one more snapshot, at the cost of the oldest. Under mu.
+// supersede gives up one of the snapshots that wait, if they are too many: the one that other ranks are most likely to give
+// up too. Under mu.
 func (s *Store) supersede() {
-	oldest, waiting := -1, 0
+	var at []int // in the queue
+	var steps []uint32
 	for i, t := range s.queue {
-		if t.drop || t.superseded {
-			continue
-		}
-		if waiting++; oldest < 0 {
-			oldest = i
+		if !t.drop && !t.superseded {
+			at, steps = append(at, i), append(steps, t.step)
 		}
 	}
-	if waiting >= waitingMax {
-		s.queue[oldest].superseded, s.queue[oldest].sections = true, nil
+	if len(steps) > waitingMax {
+		t := &s.queue[at[recovery.LeastRound(steps)]]
+		t.superseded, t.sections = true, nil
 	}
 }
 
