@@ -523,3 +523,31 @@ func (h *host) all() []int {
 	defer h.mu.Unlock()
 	return slices.Clone(h.pids)
 }
+
+// The server's power fails, and what it had acknowledged last is not on its disk: an earlier state of its files comes back.
+// The supervisor knows better and writes the record again. No life is lost for it and no number is given twice.
+func TestAcknowledgedIsNotOnDisk(t *testing.T) {
+	h := newHost(t, 2, "")
+	h.supervise(Options{Interval: slow})
+	pid := h.beat(0, 1)
+	h.server.Close()
+	old := t.TempDir()
+	require.NoError(t, os.CopyFS(old, os.DirFS(h.dir)))
+	h.serve(h.dir)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.EqualValues(t, 2, h.record(0, 2).Incarnation)
+	second := h.beat(0, 2)
+
+	h.server.Close()
+	h.serve(old)
+	require.Eventually(t, func() bool {
+		r, _, err := h.p.Record(t.Context(), 0)
+		return err == nil && r.Incarnation == 2
+	}, patience, 10*time.Millisecond)
+	require.Equal(t, second, h.beat(0, 2), "it lives on")
+	require.NoError(t, syscall.Kill(second, syscall.SIGKILL))
+	r := h.record(0, 3)
+	require.EqualValues(t, 3, r.Incarnation)
+	require.Len(t, r.Deaths, 2)
+	h.beat(0, 3)
+}
