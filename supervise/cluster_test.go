@@ -71,6 +71,7 @@ const soakVariable = "PHALANX_SOAK"
 // again, every incarnation is there once, and every restart is kept. An election takes up to ten seconds, so the usual
 // test kills one.
 func TestServersAreKilled(t *testing.T) {
+	t.Parallel()
 	rounds := 1
 	if os.Getenv(soakVariable) != "" {
 		rounds = 6

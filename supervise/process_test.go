@@ -23,15 +23,12 @@ import (
 	"phalanx/transport/natslink/plane"
 )
 
-// The test binary is also the worker, the supervisor and the server of its tests.
+// roles are what the test binary is besides.
+var roles = map[string]func(){"worker": workerMain, "supervisor": supervisorMain, "server": serverMain}
+
 func TestMain(m *testing.M) {
-	switch os.Getenv(roleVariable) {
-	case "worker":
-		workerMain()
-	case "supervisor":
-		supervisorMain()
-	case "server":
-		serverMain()
+	if be := roles[os.Getenv(roleVariable)]; be != nil {
+		be()
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -289,6 +286,7 @@ func (h *host) gone(pids ...int) {
 
 // A killed worker, one that panics and one that exits are replaced, with their reasons; the others are not.
 func TestProcessesThatDie(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 4, "1.1:panic,2.1:exit")
 	h.supervise(Options{Interval: slow})
 	first := h.beat(0, 1)
@@ -327,6 +325,7 @@ func TestProcessesThatDie(t *testing.T) {
 
 // A stopped worker and one that hangs are replaced; the old processes are gone before the new ones begin.
 func TestProcessesThatLiveOn(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 3, "0.*:stop,1.*:hang")
 	h.supervise(Options{Interval: 50 * time.Millisecond, HungFirst: 2 * time.Second, HungMin: time.Second})
 	r := h.record(0, 2)
@@ -347,6 +346,7 @@ func TestProcessesThatLiveOn(t *testing.T) {
 
 // The agent ends all its processes, stopped ones and those that ignore signals too.
 func TestAgentLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 3, "0.1:stop,1.1:ignore")
 	stop, _ := h.supervise(Options{Interval: slow})
 	for w := range 3 {
@@ -381,6 +381,7 @@ func procHere() bool {
 
 // A worker that would fail again ends the run, and so do workers that have all ended; other supervisors hear of it.
 func TestRunsThatEnd(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 2, "0.1:final")
 	_, one := h.supervise(Options{Interval: slow})
 	_, two := h.supervise(Options{Interval: slow})
@@ -397,6 +398,7 @@ func TestRunsThatEnd(t *testing.T) {
 
 // A worker that dies again and again uses up its restarts.
 func TestRestartsUsedUp(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 1, "0.1:exit,0.2:exit,0.3:exit")
 	b := generous()
 	b.RankMax = 2
@@ -409,6 +411,7 @@ func TestRestartsUsedUp(t *testing.T) {
 
 // A program that does not exist is a death like others, not a hang.
 func TestProcessThatDoesNotStart(t *testing.T) {
+	t.Parallel()
 	h := &host{t: t, url: "nats://127.0.0.1:0", n: 1}
 	h.serve(t.TempDir())
 	t.Cleanup(h.server.Close)
@@ -430,6 +433,7 @@ func TestProcessThatDoesNotStart(t *testing.T) {
 
 // The only server goes and comes back with its files, while a worker dies. Nobody else is replaced for it.
 func TestServerRestarts(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 2, "")
 	h.supervise(Options{Interval: slow})
 	pid := h.beat(1, 1)
@@ -448,6 +452,7 @@ func TestServerRestarts(t *testing.T) {
 
 // Three supervisors, as goroutines: the leader ends while a worker is dead, and another one replaces the worker, once.
 func TestLeaderEndsWhileAWorkerIsDead(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 2, "")
 	leader := make(chan int, 100)
 	var stops []func()
@@ -479,6 +484,7 @@ func TestLeaderEndsWhileAWorkerIsDead(t *testing.T) {
 // Three supervisors as processes, whose leader is killed while a worker is dead: the lease runs out, and then another one
 // replaces it.
 func TestLeaderIsKilledWhileAWorkerIsDead(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 2, "")
 	supers := map[int]Process{}
 	var wait sync.WaitGroup
@@ -527,6 +533,7 @@ func (h *host) all() []int {
 // The server's power fails, and what it had acknowledged last is not on its disk: an earlier state of its files comes back.
 // The supervisor knows better and writes the record again. No life is lost for it and no number is given twice.
 func TestAcknowledgedIsNotOnDisk(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, 2, "")
 	h.supervise(Options{Interval: slow})
 	pid := h.beat(0, 1)

@@ -227,8 +227,8 @@ func (s *Supervisor) mint(ctx context.Context, w Wish) {
 	try, cancel := context.WithTimeout(ctx, mintPatience)
 	rev, err := s.p.Mint(try, w.Worker, w.Record, w.After)
 	cancel()
-	if err != nil && !errors.Is(err, plane.ErrConflict) {
-		s.until(ctx, err)
+	if err != nil && !errors.Is(err, plane.ErrConflict) && ctx.Err() == nil {
+		s.log.Warn("a restart waits for the control plane", zap.Int("worker", w.Worker), zap.Error(err))
 	}
 	r, at, look := s.p.Record(ctx, w.Worker)
 	if errors.Is(look, plane.ErrMissing) {

@@ -23,7 +23,7 @@ const (
 	tryTimeout = 2 * time.Second // an answer that takes longer is lost
 	pauseMin   = 20 * time.Millisecond
 	pauseMax   = 500 * time.Millisecond
-	quietFor   = 3 * time.Second // before a call that does not succeed is told, and told again after ten times that
+	quietFor   = 5 * time.Second // before a call that does not succeed is told, and told again after ten times that
 )
 
 // final is a refusal that trying again does not change.
