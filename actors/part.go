@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"phalanx/collective"
 	"phalanx/messages"
+	"phalanx/nn"
 	"phalanx/recovery"
 	"phalanx/transport"
 )
@@ -170,7 +172,7 @@ func (r *RankStatus) of(programs []collective.Status) {
 			}
 		}
 		if r.Op == "" {
-			r.Op = p.Op + " at " + p.Site.String()
+			r.Op = p.Op + " " + place(p.Site)
 		}
 	}
 	slices.Sort(r.WaitsFor)
@@ -180,6 +182,12 @@ func (r *RankStatus) of(programs []collective.Status) {
 	case r.Since.IsZero() || r.Progress != before:
 		r.Since = time.Now()
 	}
+}
+
+// place is a site without its step.
+func place(s nn.Site) string {
+	_, at, _ := strings.Cut(s.String(), " microbatch ")
+	return "microbatch " + at
 }
 
 // part is the job's, nil in a run of one process.

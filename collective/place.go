@@ -5,7 +5,6 @@ package collective
 
 import (
 	"fmt"
-	"strings"
 
 	"phalanx/mesh"
 	"phalanx/nn"
@@ -25,17 +24,11 @@ func (p Place) Of(rank int) Place { return Place{Rank: rank, Sizes: p.Sizes} }
 
 // String reads "rank 5 (tp 1 dp 1)": the axes that are split.
 func (p Place) String() string {
-	c := p.Sizes.Coord(p.Rank)
-	var at []string
-	for _, a := range [...]mesh.Axis{mesh.TP, mesh.CP, mesh.DP, mesh.PP, mesh.EP} {
-		if p.Sizes.Of(a) > 1 {
-			at = append(at, fmt.Sprintf("%s %d", a, c.Of(a)))
-		}
-	}
-	if len(at) == 0 {
+	at := p.Sizes.Where(p.Rank)
+	if at == "" {
 		return fmt.Sprintf("rank %d", p.Rank)
 	}
-	return fmt.Sprintf("rank %d (%s)", p.Rank, strings.Join(at, " "))
+	return fmt.Sprintf("rank %d (%s)", p.Rank, at)
 }
 
 // ProgramName is what errors call a program: "stage" or "mtp.2".

@@ -73,6 +73,18 @@ func (c *child) kill() {
 	}
 }
 
+// pause stops the present life for some time, as a machine does that swaps.
+func (c *child) pause(d time.Duration) {
+	c.mu.Lock()
+	p := c.process
+	c.mu.Unlock()
+	if p == nil || suspend(p.PID()) != nil {
+		return
+	}
+	time.Sleep(d)
+	_ = resume(p.PID()) // it may have been killed
+}
+
 // end ends the child for good.
 func (c *child) end() {
 	c.mu.Lock()

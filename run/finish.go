@@ -14,7 +14,7 @@ func (j *job) report(result *actors.Result, transport string) *Report {
 	r := &Report{Name: j.s.Name, Verdict: "fail", Steps: j.figures.steps, Validation: j.figures.evals, Transport: transport,
 		TokensPerS: j.figures.tokensPerS(), PeakRSSBytes: peakRSS(), Messages: map[string]Count{}, Expect: []ExpectResult{}, RecoveryMs: append([]float64{}, j.lives.recoveryMs...)}
 	if j.launched != nil {
-		r.Recoveries = j.launched.recoveries
+		j.launched.report(r)
 	}
 	if result == nil {
 		return r

@@ -115,7 +115,7 @@ func (k *killer) pids() (pids []int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for w := range l.spawn.Procs {
-		pids = append(pids, l.beats[w].PID)
+		pids = append(pids, l.watched.signs[w].beat.PID)
 	}
 	return pids
 }

@@ -37,14 +37,14 @@ type launch struct {
 	cancel  context.CancelCauseFunc
 	wait    sync.WaitGroup
 
-	mu         sync.Mutex
-	beats      map[int]plane.Beat // newest by worker
-	seen       map[int]uint32     // incarnation of the last recovery that was told, by rank
-	at         map[int]string     // by rank: where its last life was seen last
-	restarts   int
-	alarms     int // false ones
-	recoveries []Recovery
-	telling    chan messages.Event // to the listener, which is called by one goroutine at a time
+	mu          sync.Mutex
+	watched     watched
+	seen        map[int]uint32 // incarnation of the last recovery that was told, by rank
+	at          map[int]string // by rank: where its last life was seen last
+	restarts    int
+	falseAlarms int
+	recoveries  []Recovery
+	telling     chan messages.Event // to the listener, which is called by one goroutine at a time
 }
 
 // Recovery is what one restart of a rank came to, in milliseconds.
@@ -67,7 +67,7 @@ const hostName = "here"
 
 // start starts everything. What has been started by an error is stopped.
 func (j *job) launch(ctx context.Context) (l *launch, err error) {
-	l = &launch{j: j, log: j.o.Logger, beats: map[int]plane.Beat{}, seen: map[int]uint32{}, at: map[int]string{}, telling: make(chan messages.Event, 256)}
+	l = &launch{j: j, log: j.o.Logger, watched: watched{signs: map[int]sign{}, progress: map[int]uint64{}, alarms: map[string]bool{}}, seen: map[int]uint32{}, at: map[int]string{}, telling: make(chan messages.Event, 256)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.stop())
@@ -188,7 +188,16 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 	aj.Part, aj.Hook = &actors.Part{}, nil
 	listen := l.j.listen
 	var one sync.Mutex
-	aj.Listen = func(e messages.Event) { one.Lock(); defer one.Unlock(); listen(e) }
+	aj.Listen = func(e messages.Event) {
+		one.Lock()
+		defer one.Unlock()
+		listen(e)
+		if step, ok := e.(messages.StepReport); ok {
+			l.serverFaults(step.Step + 2)
+		}
+	}
+	l.wait.Go(func() { l.look(ctx) })
+	l.serverFaults(l.j.first() + 1)
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
@@ -200,6 +209,7 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 	}()
 	result, err := actors.Run(ctx, aj)
 	l.plane.Stop("the run is over")
+	l.countAlarms()
 	l.cancel(errRunOver)
 	l.wait.Wait()
 	close(l.telling)
@@ -218,6 +228,19 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 		result.Duplicates += uint64(r.Dropped)
 	}
 	return result, err
+}
+
+// countAlarms asks how often a process was suspected that lived.
+func (l *launch) countAlarms() {
+	ctx, cancel := context.WithTimeout(context.Background(), recordPatience)
+	defer cancel()
+	n, err := l.plane.FalseAlarms(ctx)
+	if err != nil {
+		l.log.Warn("false alarms are not counted", zap.Error(err))
+	}
+	l.mu.Lock()
+	l.falseAlarms = n
+	l.mu.Unlock()
 }
 
 var errRunOver = errors.New("the run is over")
@@ -322,17 +345,19 @@ func (l *launch) started(worker int, incarnation uint32, pid int) {
 func (l *launch) heard(b plane.Beat) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before, ok := l.beats[b.Worker]; ok {
-		if b.Incarnation < before.Incarnation {
+	if last, ok := l.watched.signs[b.Worker]; ok {
+		if b.Incarnation < last.beat.Incarnation {
 			return
 		}
-		if b.Incarnation > before.Incarnation {
-			for _, r := range before.Ranks {
+		if b.Incarnation > last.beat.Incarnation {
+			for _, r := range last.beat.Ranks {
 				l.at[r.Rank] = fmt.Sprintf("step %d %s", r.Step+1, r.Op)
 			}
 		}
 	}
-	l.beats[b.Worker] = b
+	for _, a := range l.watched.take(b, time.Now()) {
+		l.wait.Go(func() { l.tell("alarm " + a) })
+	}
 	for _, r := range b.Ranks {
 		if r.Recovered != nil && l.seen[r.Rank] < b.Incarnation {
 			l.seen[r.Rank] = b.Incarnation
@@ -358,7 +383,7 @@ func (l *launch) recovered(worker, rank int, incarnation uint32, e plane.Recover
 	l.recoveries = append(l.recoveries, out)
 	l.mu.Unlock()
 	l.telling <- messages.Restarted{Rank: rank, Incarnation: incarnation, Cause: out.Cause, At: firstOf(at, "its beginning"), Replayed: out.Replayed,
-		Dropped: out.Dropped, Ms: out.DetectionMs + out.BackoffMs + out.RestartMs + out.ReplayMs}
+		Dropped: out.Dropped, Ms: out.total()}
 }
 
 // recordPatience is how long the end of a run waits for the record of a restart: servers may be away.

@@ -23,7 +23,9 @@ type Options struct {
 	Resume bool
 	// Stop, once closed, ends a run that has a folder for checkpoints after the step in progress, with a checkpoint; any
 	// other at once. nil: nobody asks.
-	Stop   <-chan struct{}
+	Stop <-chan struct{}
+	// Ask, when something comes, lets a run of several processes tell who waits for whom. nil: nobody asks.
+	Ask    <-chan struct{}
 	Logger *zap.Logger
 	// ComputeClock is the time that Timing.ComputeMs is measured by; nil: wall clock.
 	ComputeClock func() time.Duration

@@ -5,6 +5,8 @@ package run
 import (
 	"encoding/json"
 	"strconv"
+
+	"phalanx/supervise"
 )
 
 // Report is the outcome of one scenario. Its JSON is a contract.
@@ -18,7 +20,9 @@ type Report struct {
 	Replayed          int              `json:"replayed"`
 	DuplicatesDropped int              `json:"duplicates_dropped"`
 	RecoveryMs        []float64        `json:"recovery_ms"`
-	Recoveries        []Recovery       `json:"recoveries,omitempty"` // of a run of several processes, in the order in which they were over
+	Recoveries        []Recovery       `json:"recoveries,omitempty"`   // of a run of several processes, in the order in which they were over
+	FalseAlarms       int              `json:"false_alarms,omitempty"` // processes that were given up and lived
+	Pace              []supervise.Row  `json:"pace,omitempty"`         // computing of the ranks of a run of several processes, the slowest first
 	WeightsSHA256     string           `json:"weights_sha256"`
 	Transport         string           `json:"transport"`
 	TokensPerS        float64          `json:"tokens_per_s"`

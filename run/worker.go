@@ -65,7 +65,7 @@ func work(ctx context.Context, o WorkerOptions) error {
 	}
 	defer w.plane.Close()
 	w.life, err = w.plane.Work(ctx, plane.WorkerOptions{Worker: o.Worker, Incarnation: o.Incarnation, Host: sp.Host,
-		Every: time.Duration(s.Recovery.HeartbeatMs) * time.Millisecond, Report: w.report, Fenced: func(err error) { cancel(err) }})
+		Every: time.Duration(s.Recovery.HeartbeatMs) * time.Millisecond, Report: w.report, Alarms: w.status.Alarms, Fenced: func(err error) { cancel(err) }})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -22,6 +24,27 @@ func self() []string {
 		}
 	}
 	return nil // by its file
+}
+
+// ask is a channel with something in it whenever the user wants to know who waits for whom: at SIGQUIT, Ctrl-\ on most
+// terminals. end gives the signal back.
+func ask() (asked <-chan struct{}, end func()) {
+	signals, out, over := make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGQUIT)
+	go func() {
+		for {
+			select {
+			case <-signals:
+				select {
+				case out <- struct{}{}:
+				default:
+				}
+			case <-over:
+				return
+			}
+		}
+	}()
+	return out, func() { signal.Stop(signals); close(over) }
 }
 
 // processVerb is a verb with the folder of a run.

@@ -145,6 +145,11 @@ func (a *app) runScenario(ctx context.Context, s scenario, f runFlags, dir, head
 		defer end()
 		o.Stop = stop
 	}
+	if f.procs > 0 {
+		asked, end := ask()
+		defer end()
+		o.Ask = asked
+	}
 	report, err := a.train(ctx, s, o)
 	code := run.ExitCode(err)
 	if code == run.ExitHeld && report.Verdict != "pass" {

@@ -14,6 +14,7 @@ type Beat struct {
 	PID         int        `cbor:"3,keyasint"`
 	RSSBytes    uint64     `cbor:"4,keyasint,omitempty"`
 	Ranks       []RankBeat `cbor:"5,keyasint,omitempty"` // ascending; nil: it has not yet begun
+	Alarms      []string   `cbor:"6,keyasint,omitempty"` // what has failed without ending anything: a few, in every beat
 }
 
 // RankBeat is one rank in it.

@@ -27,6 +27,8 @@ type WorkerOptions struct {
 	Every       time.Duration // between heartbeats; default 100 ms
 	// Report fills in what the ranks do. It must not wait for what computes.
 	Report func() (ranks []RankBeat, rssBytes uint64)
+	// Alarms are those of this process so far; nil: none.
+	Alarms func() []string
 	// Fenced is called once, when this life is over: a later incarnation exists (ErrFenced), or there is no agent any more
 	// (ErrOrphaned). The process should end then, and need not hurry: nothing that lasts is taken from it.
 	Fenced func(error)
@@ -117,7 +119,11 @@ func (w *Worker) Check(ctx context.Context) error {
 // Beat sends a heartbeat now, beside those of the clock.
 func (w *Worker) Beat() {
 	ranks, rss := w.o.Report()
-	w.p.Beat(Beat{Worker: w.o.Worker, Incarnation: w.o.Incarnation, PID: os.Getpid(), RSSBytes: rss, Ranks: ranks})
+	var alarms []string
+	if w.o.Alarms != nil {
+		alarms = w.o.Alarms()
+	}
+	w.p.Beat(Beat{Alarms: alarms, Worker: w.o.Worker, Incarnation: w.o.Incarnation, PID: os.Getpid(), RSSBytes: rss, Ranks: ranks})
 }
 
 // Close ends heartbeats and watching.
