@@ -26,7 +26,6 @@ faults:
 	require.Equal(t, []string{
 		"f.yaml:14:13: transport.servers:" + need + "one server inside the process cannot outlive it",
 		"f.yaml:15:31: recovery.supervisors:" + need + "in one process the supervisor dies with the ranks",
-		"f.yaml:15:47: recovery.recording:" + need + "what ranks receive is kept beside their snapshots on disk",
 		"f.yaml:15:64: recovery.log_bytes:" + need + "logs of ranks that share one process have no budget",
 		"f.yaml:17:40: faults.0.action:" + need + "kill ends a process, and in one process that is the whole run; use panic",
 		"f.yaml:18:20: faults.1.at.hook:" + need + "snapshots are on a disk only there",

@@ -92,7 +92,7 @@ var runKeys = []spec{
 	{key: "recovery.restart_window_s", def: "60", in: &bounds{high: MaxTimeoutS, lowOpen: true}, doc: "Seconds in which restarts are counted."},
 	{key: "recovery.heartbeat_ms", def: "100", in: between(MinHeartbeatMs, MaxHeartbeatMs), doc: "Milliseconds between the heartbeats of a process; a few missed ones make it suspect."},
 	{key: "recovery.supervisors", def: "1", in: between(1, 3), doc: "Processes that watch over the ranks and start them again: 1, or 3 of which one may die."},
-	{key: "recovery.recording", def: "false", doc: "What every rank receives is kept on disk, so that one can be run again alone."},
+	{key: "recovery.recording", def: "false", doc: "What every rank receives is kept below --out, with all of its snapshots, so that one can be run again alone: `phalanx replay`."},
 	{key: "recovery.collective_timeout_s", def: "5", in: &bounds{high: MaxTimeoutS, lowOpen: true},
 		doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom."},
 

@@ -253,12 +253,14 @@ func (c *checker) processes() {
 	if r.Supervisors > 1 {
 		c.needsProcs("recovery.supervisors", "in one process the supervisor dies with the ranks")
 	}
+	if r.Recording && r.SnapshotEvery == 0 {
+		c.fail("recovery.recording", "goes with recovery.snapshot_every; set it above 0", "recovery.snapshot_every")
+	}
 	for _, k := range []struct {
 		key string
 		set bool
 		why string
 	}{
-		{"recovery.recording", r.Recording, "what ranks receive is kept beside their snapshots on disk"},
 		{"recovery.snapshot_bytes", r.SnapshotBytes > 0, "logs of ranks that share one process have no budget"},
 		{"recovery.log_bytes", r.LogBytes > 0, "logs of ranks that share one process have no budget"},
 	} {

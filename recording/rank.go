@@ -17,12 +17,17 @@ import (
 // bufferBytes is what is gathered before it is written: a message of a small model is a few KiB.
 const bufferBytes = 1 << 18
 
+// flushAfter is how long a record waits to be written: what a killed process has not written is lost.
+const flushAfter = 100 * time.Millisecond
+
 // Options say whose recording it is.
 type Options struct {
 	Rank  int
 	World int // peers from it on are no ranks: what goes to them is not recorded
 	Build uint64
-	Disk  snapshot.Disk // nil: that of this machine
+	// Elsewhere says that snapshots are kept by somebody else, where Run.Snapshots says.
+	Elsewhere bool
+	Disk      snapshot.Disk // nil: that of this machine
 	// Alarm is told once when the recording ends early, because the disk fails; the run goes on. nil: nobody is.
 	Alarm func(error)
 }
@@ -35,6 +40,8 @@ type Rank struct {
 	mu        sync.Mutex
 	file      disk.OutFile
 	w         *bufio.Writer
+	timer     *time.Timer // writes what waits
+	waits     bool        // the timer runs
 	snapshots *snapshot.Store
 	failed    bool
 	stats     Stats
@@ -87,6 +94,10 @@ func (r *Rank) Life(incarnation, step uint32) {
 			return disk.Failed(path, "create", 0, err)
 		}
 		r.file, r.w = f, bufio.NewWriterSize(f, bufferBytes)
+		r.timer, r.waits = time.AfterFunc(flushAfter, func() { r.do(r.flush) }), true
+		if r.o.Elsewhere {
+			return r.write(head{r.o.Build, uint32(r.o.Rank), incarnation, step}.encode(), nil)
+		}
 		r.snapshots, err = snapshot.Open(filepath.Join(r.dir, snapshotsDir), snapshot.Options{Rank: r.o.Rank, Incarnation: incarnation, Build: r.o.Build, Disk: r.o.Disk})
 		return errors.Join(err, r.write(head{r.o.Build, uint32(r.o.Rank), incarnation, step}.encode(), nil))
 	})
@@ -112,11 +123,12 @@ func (r *Rank) Sent(h messages.Header, payload []byte, log uint64) {
 	})
 }
 
-// Snapshot keeps the rank's state at the beginning of a step, in the background. State must not be changed any more.
+// Snapshot keeps the rank's state at the beginning of a step, in the background. State must not be changed any more. What was
+// recorded before is with the system when it returns: a later life that begins here records what follows, not what was before.
 func (r *Rank) Snapshot(step uint32, s snapshot.State) {
 	r.do(func() error {
-		if r.file == nil {
-			return nil
+		if r.snapshots == nil {
+			return r.flush()
 		}
 		sections := s.Sections()
 		r.snapshots.Save(step, sections, func(err error) {
@@ -128,7 +140,7 @@ func (r *Rank) Snapshot(step uint32, s snapshot.State) {
 				r.o.Alarm(fmt.Errorf("the recording of rank %d has no snapshot of step %d: %w", r.o.Rank, step, err))
 			}
 		})
-		return r.flush() // a later life that begins here records what follows, not what was before
+		return r.flush()
 	})
 }
 
@@ -192,6 +204,10 @@ func (r *Rank) write(front, payload []byte) error {
 			return disk.Failed(r.dir, "write", 0, err)
 		}
 	}
+	if r.w.Buffered() > 0 && !r.waits {
+		r.waits = true
+		r.timer.Reset(flushAfter)
+	}
 	return nil
 }
 
@@ -199,6 +215,7 @@ func (r *Rank) flush() error {
 	if r.file == nil {
 		return nil
 	}
+	r.waits = false
 	if err := r.w.Flush(); err != nil {
 		return disk.Failed(r.dir, "write", 0, err)
 	}
@@ -208,6 +225,7 @@ func (r *Rank) flush() error {
 // close ends a life's file and its snapshots.
 func (r *Rank) close() (err error) {
 	if r.file != nil {
+		r.timer.Stop()
 		err = r.flush()
 		if closeErr := r.file.Close(); err == nil && closeErr != nil {
 			err = disk.Failed(r.dir, "close", 0, closeErr)

@@ -19,12 +19,23 @@ type Run struct {
 	Version int    `json:"version"` // of the format
 	Name    string `json:"name"`
 	World   int    `json:"world"`
-	Build   string `json:"build"`  // hash in the headers of messages, hexadecimal
-	Source  string `json:"source"` // the program that recorded
-	Folder  string `json:"folder"` // of the scenario: its relative paths start there
-	Out     string `json:"out"`    // of the run: what it wrote lies below
-	Loaded  string `json:"loaded"` // the checkpoint or weights it began with; "": none
-	First   int    `json:"first"`  // steps that were done when it began
+	Build   string `json:"build"`   // hash in the headers of messages, hexadecimal
+	Source  string `json:"source"`  // the program that recorded
+	Folder  string `json:"folder"`  // of the scenario: its relative paths start there
+	Out     string `json:"out"`     // of the run: what it wrote lies below
+	Loaded  string `json:"loaded"`  // the checkpoint or weights it began with; "": none
+	First   int    `json:"first"`   // steps that were done when it began
+	Samples int64  `json:"samples"` // rows that they had used
+	// Snapshots is their folder, if they are kept elsewhere: a path from that of the recording.
+	Snapshots string `json:"snapshots,omitempty"`
+}
+
+// SnapshotsIn is the folder of the snapshots of a recording in dir.
+func (r Run) SnapshotsIn(dir string) string {
+	if r.Snapshots != "" {
+		return filepath.Join(dir, r.Snapshots)
+	}
+	return filepath.Join(dir, snapshotsDir)
 }
 
 // Create begins the recording of a run in a folder, which it makes. A recording that was there before goes; other files do not, and
@@ -34,8 +45,10 @@ func Create(d disk.Disk, dir string, r Run, scenario []byte) error {
 	if err := clear(d, dir); err != nil {
 		return err
 	}
-	if err := d.MkdirAll(filepath.Join(dir, snapshotsDir)); err != nil {
-		return disk.Failed(dir, "create folder", 0, err)
+	for _, folder := range []string{dir, r.SnapshotsIn(dir)} {
+		if err := d.MkdirAll(folder); err != nil {
+			return disk.Failed(folder, "create folder", 0, err)
+		}
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -114,8 +127,8 @@ func ReadRun(dir string) (r Run, err error) {
 		return r, &FileError{Path: path, Err: err}
 	case r.Version != version:
 		return r, &FileError{path, fmt.Errorf("found version %d of the format, expected %d", r.Version, version), "read it with the program that recorded it"}
-	case r.World < 1:
-		return r, &FileError{Path: path, Err: fmt.Errorf("found %d ranks, expected at least 1", r.World)}
+	case r.World < 1 || r.First < 0 || r.Samples < 0:
+		return r, &FileError{Path: path, Err: fmt.Errorf("found %d ranks, %d steps and %d rows before, expected at least 1, 0 and 0", r.World, r.First, r.Samples)}
 	}
 	return r, nil
 }

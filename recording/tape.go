@@ -59,13 +59,21 @@ type ConflictError struct {
 	Lives         [2]uint32 // incarnations
 }
 
-func (e *ConflictError) Error() string {
-	what, edge := "received", in(e.First)
+// Edge is that of the message.
+func (e *ConflictError) Edge() recovery.Edge {
 	if e.Sent {
-		what, edge = "sent", out(e.First)
+		return out(e.First)
+	}
+	return in(e.First)
+}
+
+func (e *ConflictError) Error() string {
+	what := "received"
+	if e.Sent {
+		what = "sent"
 	}
 	return fmt.Sprintf("rank %d has %s message %d of edge %s twice: incarnation %d with crc %08x (%s), incarnation %d with crc %08x (%s); a rank must send the same bytes in every life",
-		e.Rank, what, e.First.Log, edge, e.Lives[0], e.First.PayloadCRC, e.First.String(), e.Lives[1], e.Second.PayloadCRC, e.Second.String())
+		e.Rank, what, e.First.Log, e.Edge(), e.Lives[0], e.First.PayloadCRC, e.First.String(), e.Lives[1], e.Second.PayloadCRC, e.Second.String())
 }
 
 // DamageError is a message whose record is damaged.
@@ -89,9 +97,9 @@ func (e *DamageError) Unwrap() error { return e.Err }
 
 // Open reads what was recorded of a rank. Close it when done. The error is a *FileError; files that are damaged are read as far
 // as they go.
-func Open(dir string, rank int, build uint64) (*Tape, error) {
+func Open(dir string, r Run, rank int, build uint64) (*Tape, error) {
 	t := &Tape{Rank: rank, received: map[recovery.Edge]column{}, sent: map[recovery.Edge]column{}}
-	t.Snapshots = snapshot.Read(filepath.Join(dir, snapshotsDir), snapshot.Options{Rank: rank, Build: build})
+	t.Snapshots = snapshot.Read(r.SnapshotsIn(dir), snapshot.Options{Rank: rank, Build: build})
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, &FileError{Path: dir, Err: err}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -53,7 +54,7 @@ func created(t *testing.T, d snapshot.Disk) (dir string, r *Rank) {
 
 func opened(t *testing.T, dir string) *Tape {
 	t.Helper()
-	tape, err := Open(dir, 1, build)
+	tape, err := Open(dir, Run{}, 1, build)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, tape.Close()) })
 	return tape
@@ -131,7 +132,7 @@ func TestTornLives(t *testing.T) {
 	require.Len(t, whole, headSize+3*record)
 	for n := range len(whole) {
 		require.NoError(t, os.WriteFile(path, whole[:n], 0o600))
-		tape, err := Open(dir, 1, build)
+		tape, err := Open(dir, Run{}, 1, build)
 		require.NoError(t, err)
 		records := max(0, n-headSize) / record
 		require.Equal(t, records, tape.Lives[0].Records)
@@ -156,6 +157,19 @@ func TestTornLives(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, body(2, log), payload)
+	}
+}
+
+// What was recorded reaches the disk soon by itself: a process may be killed while it waits.
+func TestRecordsAreWrittenSoon(t *testing.T) {
+	dir, r := created(t, nil)
+	r.Life(1, 0)
+	for log := range uint64(3) {
+		r.Received(from(2, log, 0), body(2, log))
+		require.Eventually(t, func() bool {
+			_, _, ok, err := opened(t, dir).Received(edge, log)
+			return ok && err == nil
+		}, 20*time.Second, flushAfter/4)
 	}
 }
 
@@ -199,7 +213,7 @@ func TestDamageIsSeen(t *testing.T) {
 		damaged := append([]byte(nil), whole...)
 		damaged[bit/8] ^= 1 << (bit % 8)
 		require.NoError(t, os.WriteFile(path, damaged, 0o600))
-		tape, err := Open(dir, 1, build)
+		tape, err := Open(dir, Run{}, 1, build)
 		if bit < headSize*8 {
 			var f *FileError
 			require.ErrorAs(t, err, &f)
@@ -288,12 +302,12 @@ func TestRunFile(t *testing.T) {
 	_, err = ReadRun(t.TempDir())
 	require.ErrorContains(t, err, ": no recording; record one with `phalanx run FILE --out DIR recovery.recording=true`")
 	for text, expect := range map[string]string{"{": "unexpected EOF", `{"version":2,"world":1}`: "found version 2 of the format, expected 1",
-		`{"version":1}`: "found 0 ranks, expected at least 1", `{"versions":1}`: "unknown field"} {
+		`{"version":1}`: "found 0 ranks, 0 steps and 0 rows before, expected at least 1, 0 and 0", `{"versions":1}`: "unknown field"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "run.json"), []byte(text), 0o600))
 		_, err := ReadRun(dir)
 		require.ErrorContains(t, err, expect)
 	}
-	_, err = Open(dir, 1, 0)
+	_, err = Open(dir, Run{}, 1, 0)
 	require.ErrorContains(t, err, "nothing is recorded of rank 1")
 }
 
@@ -318,7 +332,7 @@ func FuzzScan(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf(fileFormat, 1, 1)), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		tape, err := Open(dir, 1, build)
+		tape, err := Open(dir, Run{}, 1, build)
 		if err != nil {
 			var e *FileError
 			require.ErrorAs(t, err, &e)

@@ -44,14 +44,15 @@ type job struct {
 	// reach, of an oracle's one rank, follows the gradients of every step; nil: nobody asks.
 	reach *oracle.Reach
 
-	mu       sync.Mutex
-	grads    map[int]*gathering // by 0-based step
-	weights  map[int]*gathering // by steps done
-	probes   map[int]*gathering // by 0-based step
-	lives    lives
-	saver    saver
-	launched *launch // a run of several processes
-	figures  figures
+	mu        sync.Mutex
+	grads     map[int]*gathering // by 0-based step
+	weights   map[int]*gathering // by steps done
+	probes    map[int]*gathering // by 0-based step
+	lives     lives
+	recorders recorders
+	saver     saver
+	launched  *launch // a run of several processes
+	figures   figures
 }
 
 // gathering is the shards of one moment, until every rank has given its own.
@@ -134,13 +135,16 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 	if j.began != nil {
 		j.tell(j.began)
 	}
+	if err := j.beginRecording(); err != nil {
+		return nil, errors.Join(err, end())
+	}
 	j.figures.begin()
 	running, listening := j.stoppable(ctx)
 	result, err := train(running)
 	listening()
 	err = errors.Join(err, end())
 	report := j.report(result, name)
-	report.Checkpoint = j.saver.last
+	report.Checkpoint, report.Recording = j.saver.last, j.endRecording()
 	if err = errors.Join(err, j.saver.err); err == nil {
 		err = j.saveRouting()
 	}
@@ -225,6 +229,7 @@ func (j *job) gathering(what string, step int) *gathering {
 
 // listen is told every event, one at a time.
 func (j *job) listen(e messages.Event) {
+	j.tellRecordings()
 	switch e := e.(type) {
 	case messages.StepReport:
 		f, timing := j.figures.step(e)

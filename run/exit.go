@@ -12,6 +12,7 @@ import (
 	"phalanx/data"
 	"phalanx/internal/golden"
 	"phalanx/model"
+	"phalanx/recording"
 )
 
 // Exit codes of the program.
@@ -37,6 +38,8 @@ func ExitCode(err error) int {
 	var key *KeyError
 	var restart *actors.RestartError
 	var verdict *VerdictError
+	var replay *ReplayError
+	var damage *recording.DamageError
 	switch {
 	case err == nil:
 		return ExitHeld
@@ -48,7 +51,7 @@ func ExitCode(err error) int {
 		return ExitPoison
 	case errors.As(err, &restart):
 		return ExitRestarts
-	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key):
+	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key), errors.As(err, &replay), errors.As(err, &damage):
 		return ExitBadInput
 	}
 	return ExitFailed

@@ -59,7 +59,7 @@ func oracleScenario(s config.Scenario) config.Scenario {
 	m := &s.Model
 	m.TensorParallel, m.ContextParallel, m.PipelineParallel, m.ExpertParallel, m.ExpertTensorParallel, m.SequenceParallel = 1, 1, 1, 1, 1, false
 	s.Dist.WorldSize, s.Train.DType, s.Train.EvalInterval = 1, "fp64", 0
-	s.Faults, s.Recovery.SnapshotEvery = nil, 0
+	s.Faults, s.Recovery.SnapshotEvery, s.Recovery.Recording = nil, 0, false
 	s.Mutate, s.Expect, s.Checkpoint.Save, s.Checkpoint.SaveInterval = nil, nil, "", 0
 	m.MoEEnableRoutingReplay, s.Checkpoint.SaveRouting = s.Checkpoint.LoadRouting != "", ""
 	s.Logger.TokenLossReport, s.Logger.MaskReport = false, false

@@ -29,6 +29,7 @@ type Report struct {
 	PeakRSSBytes      int64            `json:"peak_rss_bytes"`
 	Validation        []EvalFigures    `json:"validation,omitempty"`
 	Checkpoint        string           `json:"checkpoint,omitempty"` // folder of the last one written
+	Recording         *RecordingCost   `json:"recording,omitempty"`
 	Error             string           `json:"error,omitempty"`
 	Reports           []string         `json:"-"` // text blocks the scenario asked for (token losses, masks)
 }

@@ -57,6 +57,7 @@ func work(ctx context.Context, o WorkerOptions) error {
 		return err
 	}
 	defer w.job.close()
+	defer w.job.endRecording()
 	kernel.SetThreads(sp.Threads)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -95,7 +95,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens inside, on stderr")
 	root.AddCommand(a.runVerb(), a.validateVerb(), a.planVerb(), a.verifyVerb(), a.benchVerb(), a.versionVerb(), a.explainVerb(),
-		a.convertVerb(), a.megatronArgsVerb(), a.preprocessVerb(), a.simVerb(), a.workerVerb(), a.supervisorVerb(), a.natsServerVerb())
+		a.convertVerb(), a.megatronArgsVerb(), a.preprocessVerb(), a.replayVerb(), a.simVerb(), a.workerVerb(), a.supervisorVerb(), a.natsServerVerb())
 	return root
 }
 

@@ -228,6 +228,13 @@ func outcome(r *run.Report) []string {
 	if r.PeakRSSBytes > 0 {
 		parts = append(parts, "peak RSS "+bytesText(r.PeakRSSBytes))
 	}
+	if c := r.Recording; c != nil {
+		text := "recording " + bytesText(c.Bytes)
+		if c.TimeShare > 0 {
+			text += fmt.Sprintf(", %.1f %% of the computing time", 100*c.TimeShare)
+		}
+		parts = append(parts, text)
+	}
 	if r.Transport != "" {
 		parts = append(parts, r.Transport)
 	}

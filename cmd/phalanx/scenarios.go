@@ -109,6 +109,9 @@ func inputProblems(all []scenario, out string) (problems config.Problems) {
 			continue
 		}
 		bad := run.CheckNames(s.Scenario)
+		if e := run.CheckRecording(s.Recovery.Recording, out); e != nil {
+			bad = append(bad, e)
+		}
 		if _, made := before.find(s.Scenario); !made {
 			if e := run.CheckLoad(s.Scenario, out); e != nil {
 				bad = append(bad, e)
