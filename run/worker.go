@@ -112,7 +112,9 @@ func (s *spawn) links(j *job, incarnation uint32) natslink.Options {
 
 // train runs the ranks.
 func (w *worker) train(ctx context.Context) error {
-	network, err := natslink.Start(ctx, w.spawn.links(w.job, w.o.Incarnation))
+	links := w.spawn.links(w.job, w.o.Incarnation)
+	links.Await = true // a life that begins while the server is away is none of the run's failures
+	network, err := natslink.Start(ctx, links)
 	if err != nil {
 		return err
 	}
