@@ -4,7 +4,7 @@ RACE = ./actors ./collective ./telemetry ./transport/...
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race bench fuzz verify-all fmt vet generate ci soak
+.PHONY: help build test race bench fuzz verify-all fmt vet generate ci soak soak-sim soak-kill
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,10 +44,13 @@ verify-all: build ## every reference case, on one rank and on TP 2 × CP 2 with 
 		done; \
 	done
 
-soak: soak-sim ## what CI has no time for
+soak: soak-sim soak-kill ## what CI has no time for
 
 soak-sim: ## 100,000 simulated schedules over all layouts
 	go test -timeout 4h -run TestSoak -soak 100000 -v ./sim
+
+soak-kill: ## 200 processes killed in each kind of run
+	PHALANX_SOAK_KILLS=200 go test -timeout 4h -run TestKilled -v ./run
 
 fmt: ## gofmt
 	gofmt -w $$(git ls-files '*.go')

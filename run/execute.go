@@ -26,13 +26,15 @@ import (
 
 // job is one scenario on its way from file to report.
 type job struct {
-	s       config.Scenario
-	o       Options
-	data    *data.Data
-	train   data.Source                     // data's, from the first step of this run on
-	record  *oracle.Recorder                // nil: nobody looks
-	initial func(string) ([]float64, error) // nil: initialise
-	resume  *model.Resume                   // nil: begin
+	s        config.Scenario
+	o        Options
+	data     *data.Data
+	train    data.Source                      // data's, from the first step of this run on
+	record   *oracle.Recorder                 // nil: nobody looks
+	observes func(name string, step int) bool // what is recorded; nil: nothing
+	golden   string                           // file of the reference case that is run; "": none
+	initial  func(string) ([]float64, error)  // nil: initialise
+	resume   *model.Resume                    // nil: begin
 	// What was loaded: closed at the end of the run, its path, and the event that tells it.
 	loaded     io.Closer
 	loadedFrom string
@@ -85,8 +87,8 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	if err := j.start(); err != nil {
 		return nil, errors.Join(&KeyError{"checkpoint.load", err}, j.close())
 	}
-	if wants := j.wants(); wants != nil {
-		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), wants)
+	if j.observes = j.wants(); j.observes != nil {
+		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), j.observes)
 	}
 	if j.routing, err = j.openRouting(); err != nil {
 		return nil, errors.Join(err, j.close())

@@ -49,7 +49,8 @@ func beServer(ctx context.Context, dir string) error {
 	return ServeNATS(ctx, dir, index, zap.NewNop())
 }
 
-const killSteps = 24
+// killSteps is the length of a run that so many kills are spread over.
+func killSteps(kills int) int { return max(24, kills) }
 
 // killScenarios train four ranks in processes of their own.
 var killScenarios = map[string]string{
@@ -74,17 +75,18 @@ dist: {world_size: 4}
 recovery: {snapshot_every: 2, rank_restarts: 1000, job_restarts: 1000}
 `}
 
-func killScenario(t *testing.T, layout string, overrides ...string) config.Scenario {
+func killScenario(t *testing.T, layout string, kills int, overrides ...string) config.Scenario {
 	t.Helper()
+	overrides = append(overrides, fmt.Sprintf("train.train_iters=%d", killSteps(kills)))
 	file, problems := config.Parse(layout, []byte(killScenarios[layout]), overrides)
 	require.Empty(t, problems)
 	return file.Runs()[0]
 }
 
 // quietHash is the hash of the weights of a run in one process.
-func quietHash(t *testing.T, layout string) string {
+func quietHash(t *testing.T, layout string, kills int) string {
 	t.Helper()
-	s := killScenario(t, layout, "transport.colocated=direct", "recovery.snapshot_every=0")
+	s := killScenario(t, layout, kills, "transport.colocated=direct", "recovery.snapshot_every=0")
 	r, err := Execute(context.Background(), s, Options{})
 	require.NoError(t, err)
 	return r.WeightsSHA256
@@ -95,15 +97,16 @@ type killer struct {
 	t     *testing.T
 	j     *job
 	rng   *rand.Rand
-	kills int // still to come
+	kills int
+	did   int
+	steps int
 	modes []func(*killer)
 	done  []string
 }
 
 // step is told of every step. Kills are spread over the run.
 func (k *killer) step(s StepFigures, _ Timing) {
-	due := k.kills * (killSteps - s.Step) / killSteps
-	for ; k.kills > due && k.kills > 0; k.kills-- {
+	for due := k.kills * s.Step / k.steps; k.did < due; k.did++ {
 		time.Sleep(time.Duration(k.rng.IntN(40)) * time.Millisecond)
 		k.modes[k.rng.IntN(len(k.modes))](k)
 	}
@@ -155,11 +158,11 @@ func killed(t *testing.T, s config.Scenario, kills int, seed uint64, modes ...fu
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	k := &killer{t: t, rng: rand.New(rand.NewPCG(seed, 7)), kills: kills, modes: modes}
+	k := &killer{t: t, rng: rand.New(rand.NewPCG(seed, 7)), kills: kills, steps: s.Train.TrainIters, modes: modes}
 	var err error
 	k.j, err = newJob(s, Options{Procs: 4, Self: []string{os.Args[0]}, Listen: Listener{Step: k.step}})
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute+time.Duration(kills)*10*time.Second)
 	defer cancel()
 	r, err := k.j.run(ctx)
 	require.NoError(t, err, "after %v", k.done)
@@ -186,11 +189,12 @@ func kills(usual int) int {
 func TestKilledProcesses(t *testing.T) {
 	for _, layout := range []string{"tp2-sp-cp2", "pp2-dp2"} {
 		t.Run(layout, func(t *testing.T) {
-			want := quietHash(t, layout)
-			r, _ := killed(t, killScenario(t, layout), kills(20), 1, killOne)
+			n := kills(20)
+			want := quietHash(t, layout, n)
+			r, _ := killed(t, killScenario(t, layout, n), n, 1, killOne)
 			require.Equal(t, want, r.WeightsSHA256)
 			require.Positive(t, r.Restarts)
-			require.Len(t, r.Steps, killSteps)
+			require.Len(t, r.Steps, killSteps(n))
 			t.Logf("%d restarts, %d messages given again; %+v", r.Restarts, r.Replayed, r.Recoveries)
 		})
 	}
@@ -200,9 +204,10 @@ func TestKilledProcesses(t *testing.T) {
 func TestKilledServersAndSupervisors(t *testing.T) {
 	for _, layout := range []string{"tp2-sp-cp2", "pp2-dp2"} {
 		t.Run(layout, func(t *testing.T) {
-			want := quietHash(t, layout)
-			s := killScenario(t, layout, "transport.servers=3", "recovery.supervisors=3")
-			r, k := killed(t, s, kills(6), 2, killSome, stopOne, killServer, killLeader)
+			n := kills(6)
+			want := quietHash(t, layout, n)
+			s := killScenario(t, layout, n, "transport.servers=3", "recovery.supervisors=3")
+			r, k := killed(t, s, n, 2, killSome, stopOne, killServer, killLeader)
 			require.Equal(t, want, r.WeightsSHA256, "%v", k.done)
 			t.Logf("%v: %d restarts", k.done, r.Restarts)
 		})

@@ -81,6 +81,11 @@ func (j *job) launch(ctx context.Context) (l *launch, err error) {
 	}
 	l.spawn = &spawn{Run: fmt.Sprintf("%s-%d", runName(&j.s), os.Getpid()), Build: buildID(&j.s), Procs: j.o.Procs, Dir: j.s.Dir, Out: j.o.Out,
 		Host: hostName, Threads: threadsEach(&j.s, j.o.Procs), Copies: 1}
+	if j.golden != "" {
+		if l.spawn.Case, err = filepath.Abs(j.golden); err != nil {
+			return l, err
+		}
+	}
 	if err := l.places(); err != nil {
 		return l, err
 	}

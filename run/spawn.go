@@ -31,9 +31,9 @@ type spawn struct {
 	URL     string        `json:"url"` // of the NATS servers, separated by commas
 	Build   uint64        `json:"build"`
 	Procs   int           `json:"procs"`
-	Dir     string        `json:"dir"` // of the scenario's file
-	Out     string        `json:"out"` // as Options.Out
-	Load    string        `json:"load,omitempty"`
+	Dir     string        `json:"dir"`            // of the scenario's file
+	Out     string        `json:"out"`            // as Options.Out
+	Case    string        `json:"case,omitempty"` // reference case, if one is verified
 	Host    string        `json:"host"`
 	Threads int           `json:"threads"`
 	Servers []spawnServer `json:"servers,omitempty"` // that the run has started itself

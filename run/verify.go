@@ -25,6 +25,8 @@ type VerifyOptions struct {
 	DType        string   // fp64 (default) | fp32
 	Overrides    []string // section.key=value
 	NATS         string
+	Procs        int      // as in Options
+	Self         []string // as in Options
 	Logger       *zap.Logger
 }
 
@@ -71,21 +73,28 @@ func Verify(ctx context.Context, casePath string, v VerifyOptions) (*VerifyResul
 	if err != nil {
 		return nil, &RefusedError{What: casePath, Err: err}
 	}
-	j, err := newJob(s, Options{NATS: v.NATS, Logger: v.Logger})
+	j, err := newJob(s, Options{NATS: v.NATS, Procs: v.Procs, Self: v.Self, Logger: v.Logger})
 	if err != nil {
 		return nil, err
 	}
-	j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), oracle.RecordsCase)
-	j.keepStep0 = true
-	j.initial = func(name string) ([]float64, error) {
-		a, err := c.Param(name)
-		return a.Data, err
-	}
+	j.verifies(c)
 	report, err := j.run(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return j.compare(c, report)
+}
+
+// verifies makes the job one that runs a reference case, from its weights.
+func (j *job) verifies(c *golden.Case) {
+	j.golden = c.Path
+	j.observes = oracle.RecordsCase
+	j.record = oracle.NewRecorder(j.s.Sizes(), j.s.NumMicrobatches(), j.observes)
+	j.keepStep0 = true
+	j.initial = func(name string) ([]float64, error) {
+		a, err := c.Param(name)
+		return a.Data, err
+	}
 }
 
 func (j *job) compare(c *golden.Case, report *Report) (*VerifyResult, error) {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"phalanx/actors"
+	"phalanx/internal/golden"
 	"phalanx/messages"
 	"phalanx/model"
 	"phalanx/snapshot"
@@ -57,6 +58,14 @@ func work(ctx context.Context, o WorkerOptions) error {
 		return err
 	}
 	defer w.job.close()
+	if sp.Case != "" {
+		c, err := golden.Load(sp.Case)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		w.job.verifies(c)
+	}
 	defer w.job.endRecording()
 	kernel.SetThreads(sp.Threads)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -201,8 +210,8 @@ func (j *job) remote(rank int, env *model.Env) {
 			emit(shipShards(rank, what, step, views))
 		}
 	}
-	if wants := j.wants(); wants != nil {
-		s := &shipper{rank: rank, wants: wants}
+	if j.observes != nil {
+		s := &shipper{rank: rank, wants: j.observes}
 		env.Observer = s
 		boundary := env.Boundary
 		env.Boundary = func(step int, local func() []byte) {

@@ -35,6 +35,9 @@ func (a *app) runVerb() *cobra.Command {
 			if err := checkNATS(c); err != nil {
 				return err
 			}
+			if err := checkProcs(c, f.procs); err != nil {
+				return err
+			}
 			return a.run(c.Context(), args, f)
 		},
 	}
@@ -55,11 +58,16 @@ func checkNATS(c *cobra.Command) error {
 	return nil
 }
 
+// checkProcs refuses a number of processes that there cannot be.
+func checkProcs(c *cobra.Command, procs int) error {
+	if c.Flags().Changed("procs") && procs < 1 {
+		return usagef("phalanx %s: --procs: found %d, expected 1 or more processes; without the flag all ranks are in this one", c.Name(), procs)
+	}
+	return nil
+}
+
 // run loads every file before anything runs, so that a bad last file does not cost the time of those before it.
 func (a *app) run(ctx context.Context, args []string, f runFlags) error {
-	if f.procs < 0 {
-		return usagef("--procs: found %d, expected 1 or more processes; without the flag all ranks are in this one", f.procs)
-	}
 	files, overrides, err := filesAndOverrides("run", "scenario FILE", args, false)
 	if err != nil {
 		return err

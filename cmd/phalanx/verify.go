@@ -22,6 +22,7 @@ type verifyFlags struct {
 	tp, cp, ep, etp, pp, vpp, dp int
 	sp                           bool
 	dtype, nats, json            string
+	procs                        int
 }
 
 func (a *app) verifyVerb() *cobra.Command {
@@ -39,6 +40,7 @@ func (a *app) verifyVerb() *cobra.Command {
 	c.Flags().BoolVar(&f.sp, "sp", false, "sequence parallel")
 	c.Flags().StringVar(&f.dtype, "dtype", "fp64", "fp64 or fp32")
 	c.Flags().StringVar(&f.nats, "nats", "", "URL of a running NATS server; without it one runs inside this process")
+	c.Flags().IntVar(&f.procs, "procs", 0, "processes to spread the ranks over")
 	c.Flags().StringVar(&f.json, "json", "", "file for the results, one object a line; - is standard output")
 	return c
 }
@@ -81,12 +83,15 @@ func (a *app) verify(c *cobra.Command, args []string, f verifyFlags) error {
 	if err := f.check(c); err != nil {
 		return err
 	}
+	if err := checkProcs(c, f.procs); err != nil {
+		return err
+	}
 	j, err := telemetry.OpenJSON(f.json, a.stdout)
 	if err != nil {
 		return usagef("--json: %v", err)
 	}
 	options := run.VerifyOptions{Sizes: mesh.Sizes{TP: f.tp, CP: f.cp, DP: f.dp, PP: f.pp}, EP: f.ep, ETP: f.etp, VPP: f.vpp,
-		SP: f.sp, DType: f.dtype, Overrides: overrides, NATS: f.nats, Logger: a.logger(nil)}
+		SP: f.sp, DType: f.dtype, Overrides: overrides, NATS: f.nats, Procs: f.procs, Self: a.self, Logger: a.logger(nil)}
 	code := run.ExitHeld
 	for i, path := range cases {
 		one, err := a.verifyCase(c.Context(), path, options, i > 0 && f.json != "-", f.json == "-", j)
