@@ -62,8 +62,8 @@ func errorText(err error) string {
 }
 
 // severity orders exit codes when there are several: an interrupt ends everything, a bad file outweighs a number that
-// does not hold, which outweighs a run that failed.
-var severity = []int{run.ExitHeld, run.ExitFailed, run.ExitNotHeld, run.ExitBadInput, run.ExitInterrupted}
+// does not hold, which outweighs a run that failed. Every code of package run is here.
+var severity = []int{run.ExitHeld, run.ExitFailed, run.ExitRestarts, run.ExitPoison, run.ExitNotHeld, run.ExitBadInput, run.ExitInterrupted}
 
 // worse is the code that outweighs the other.
 func worse(a, b int) int {
