@@ -1,5 +1,6 @@
-// Package faulty wraps a network and, by a seeded plan, loses, repeats, delays or damages chosen messages. It is for
-// tests of the layers above.
+// Package faulty does harm on purpose. Wrap puts a seeded plan before a network, by which chosen messages are lost,
+// repeated, delayed or damaged: the layers above must notice. A Wire does the same to the frames that healing links
+// send, on both of their connections, and cuts them: the links must heal. Wires are what faults of scenarios become.
 package faulty
 
 import (

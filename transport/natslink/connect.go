@@ -18,8 +18,15 @@ const (
 	pingInterval   = 2 * time.Second // a dead TCP peer is noticed after five of them, a loaded one is not suspected
 	pingsMax       = 5
 	flushTimeout   = 10 * time.Second // a write that takes longer has lost its peer
-	reconnectWait  = 50 * time.Millisecond
-	awaitWait      = 200 * time.Millisecond // between first attempts of a network that waits for its server
+
+	// A healing link loses little with a connection and may have another server to go to: a suspicion is enough.
+	pingHealing  = time.Second
+	pingsHealing = 3
+	flushHealing = 3 * time.Second
+	connectAmong = time.Second // for one of several servers; the next may be awake
+
+	reconnectWait = 50 * time.Millisecond
+	awaitWait     = 200 * time.Millisecond // between first attempts of a network that waits for its server
 )
 
 // dial makes a connection. The first attempt fails or succeeds within the timeout; later NATS tries again for ever,
@@ -80,25 +87,31 @@ func (n *Network) explain(err error) error {
 func (l *link) connect(which string) (*nats.Conn, error) {
 	l.ended.Add(1)
 	name := fmt.Sprintf("phalanx %s rank %d %s", l.net.opts.Run, l.rank, which)
-	c, err := l.net.dial(name, connectTimeout, l.handlers(which)...)
+	c, err := l.net.dial(name, l.net.connectTimeout(), l.handlers(which)...)
 	if err != nil {
 		l.ended.Done()
 	}
 	return c, err
 }
 
+// connectTimeout is how long a server may take to let us in.
+func (n *Network) connectTimeout() time.Duration {
+	if strings.Contains(n.opts.URL, ",") {
+		return connectAmong
+	}
+	return connectTimeout
+}
+
 // handlers are the callbacks of a link's connection.
 func (l *link) handlers(which string) []nats.Option {
 	log := l.net.log.With(zap.Int("rank", l.rank), zap.String("connection", which))
-	return []nats.Option{
+	opts := []nats.Option{
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { l.asyncError(log, sub, err) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if !l.gate.Closed() {
 				log.Warn("connection lost, trying again", zap.Error(err))
 			}
 		}),
-		nats.RetryOnFailedConnect(l.heals()),
-		nats.ConnectHandler(func(*nats.Conn) { l.back() }),
 		nats.ReconnectHandler(func(c *nats.Conn) {
 			l.net.reconnects.Add(1)
 			log.Warn("connection is back")
@@ -113,6 +126,11 @@ func (l *link) handlers(which string) []nats.Option {
 			l.ended.Done()
 		}),
 	}
+	if l.heals() {
+		opts = append(opts, nats.PingInterval(pingHealing), nats.MaxPingsOutstanding(pingsHealing), nats.FlusherTimeout(flushHealing),
+			nats.RetryOnFailedConnect(true), nats.ConnectHandler(func(*nats.Conn) { l.back() }))
+	}
+	return opts
 }
 
 // asyncError sorts what NATS reports beside the calls: refusals and drops fail the link, the troubles of a

@@ -230,6 +230,7 @@ func (l *link) accept(h *messages.Header, payload []byte) (msg transport.Message
 func (l *link) admit(e *inEdge, h *messages.Header) (take bool, err error) {
 	switch {
 	case l.heals() && l.outdated(int(h.Src), h.Incarnation):
+		return false, nil
 	case l.heals():
 		a := e.admit(h)
 		if a.lost {
@@ -237,8 +238,11 @@ func (l *link) admit(e *inEdge, h *messages.Header) (take bool, err error) {
 		}
 		return a.take, nil
 	case e.failed: // reported, and nothing that follows can be whole
-	case e.expect(h) != nil:
-		return false, e.expect(h)
+		return false, nil
+	}
+	switch err := e.expect(h); {
+	case err != nil:
+		return false, err
 	case h.Kind == messages.Hello: // nothing is missing: answer with all totals
 		e.due, e.full = true, true
 	default:

@@ -61,7 +61,7 @@ func Start(ctx context.Context, o Options) (*Network, error) {
 
 // greet makes one connection to learn whether the server takes us, and which pieces.
 func (n *Network) greet(ctx context.Context) error {
-	timeout := connectTimeout
+	timeout := n.connectTimeout()
 	if d, ok := ctx.Deadline(); ok {
 		timeout = max(time.Millisecond, min(timeout, time.Until(d)))
 	}
@@ -71,7 +71,7 @@ func (n *Network) greet(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-time.After(awaitWait):
-			c, err = n.dial("phalanx start", connectTimeout)
+			c, err = n.dial("phalanx start", n.connectTimeout())
 		}
 	}
 	if err != nil {
