@@ -251,16 +251,19 @@ func (c *cluster) cuts(from, to int) bool {
 		return false
 	}
 	if _, ok := c.strikes(Event{Kind: Reset, From: from, To: to, Nth: nth}, x>>10%300 == 0, &c.f.Resets); ok {
-		c.reset(from, to)
+		c.reset(from, to, nth%2 == 0)
 		return true
 	}
 	return false
 }
 
-// reset makes the link of two peers begin anew: what is on the way is lost, and both ends get to know.
-func (c *cluster) reset(a, b int) {
+// reset makes the link of two peers begin anew: what is on the way is lost, in one direction or in both, and both ends get
+// to know.
+func (c *cluster) reset(a, b int, both bool) {
 	c.link(a, b).epoch++
-	c.link(b, a).epoch++
+	if both {
+		c.link(b, a).epoch++
+	}
 	for _, end := range [2][2]int{{a, b}, {b, a}} {
 		self, other := end[0], end[1]
 		c.after(1+c.dice.below(int64(c.f.DelayMax), askWay, self, other), func() {

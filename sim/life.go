@@ -73,7 +73,7 @@ func (n *node) newLife(p *process, s snapshot) (*life, error) {
 			}
 		}
 	}
-	l.m = recovery.New(n.c.options(n.rank, p.inc), s.at, n.committed, n.durable())
+	l.m = recovery.New(n.c.options(n.rank, p.number(n.rank)), s.at, n.committed, n.durable())
 	programs, err := model.Programs(l.env(s.local))
 	if err != nil {
 		return nil, err

@@ -106,6 +106,20 @@ func (p *process) lifeOf(rank int) *life {
 	return nil
 }
 
+// number is the incarnation of the next life of a rank: a rank may have several in a process.
+func (p *process) number(rank int) uint32 {
+	n := p.inc << lifeBits
+	for _, l := range p.lives {
+		if l.n.rank == rank {
+			n++
+		}
+	}
+	return n
+}
+
+// lifeBits are for the lives of a rank in one process: it jumps at most once for each generation.
+const lifeBits = 8
+
 // when does something in the process: now, when it goes on, or never if it is dead.
 func (p *process) when(do func()) {
 	c := p.w.c

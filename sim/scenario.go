@@ -209,7 +209,7 @@ func (c *cluster) servers(step int) {
 		for a := range c.collector() + 1 {
 			for b := range a {
 				if _, ok := c.strikes(Event{Kind: Reset, From: b, To: a, Nth: ofServer + uint64(i)}, true, nil); ok {
-					c.reset(b, a)
+					c.reset(b, a, true)
 				}
 			}
 		}
