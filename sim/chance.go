@@ -21,6 +21,7 @@ const (
 	askWrite                  // how long a disk takes
 	askStart                  // how long a process takes to begin
 	askPlane                  // how long the control plane takes
+	askAgent                  // how long an agent takes
 	askLeader                 // whether a supervisor dies
 	askWindow                 // whether a message suffers from a window
 	askLate                   // how much

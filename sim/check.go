@@ -52,8 +52,8 @@ func (c *cluster) sink(l *life) {
 	if inc == n.sinkBy && n.sinkProc != l.proc {
 		c.fail(breaks(I8, "two processes write what lasts of rank %d as incarnation %d", n.rank, inc))
 	}
-	if l.proc.w.c.kv[l.proc.w.index] != inc {
-		c.fail(breaks(I8, "incarnation %d of rank %d writes what lasts, the present one is %d", inc, n.rank, c.kv[n.worker.index]))
+	if now := c.incarnation(n.worker.index); now != inc {
+		c.fail(breaks(I8, "incarnation %d of rank %d writes what lasts, the present one is %d", inc, n.rank, now))
 	}
 	n.sinkBy, n.sinkProc = inc, l.proc
 }

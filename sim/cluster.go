@@ -35,7 +35,7 @@ type cluster struct {
 	workers []*worker
 	nodes   []*node // by rank
 	ledger  *collector
-	plane
+	control
 	links          []link // by from·peers+to
 	parted, fallen []bool // windows and servers that have had their turn
 	err            error
@@ -106,15 +106,11 @@ func (c *cluster) people() {
 		n := newNode(c, rank, w)
 		w.nodes, c.nodes = append(w.nodes, n), append(c.nodes, n)
 	}
-	c.kv = make([]uint32, c.o.Procs)
+	c.records = make([]kept, c.o.Procs)
 	for i := range c.o.Supervisors {
 		c.supervisors = append(c.supervisors, newSupervisor(c, i))
 	}
 	c.ledger = newCollector(c)
-	for _, w := range c.workers {
-		c.kv[w.index] = 1
-		c.after(c.dice.below(startMax, askStart, w.first(), w.first()), func() { w.start(1) })
-	}
 }
 
 // collector is the peer number of the collector of reports.
@@ -202,7 +198,7 @@ func (c *cluster) who() string {
 		l := n.life
 		text += fmt.Sprintf("rank %d of incarnation %d is in step %d, done %v, waits for %v; ", n.rank, l.proc.inc, l.step, l.done, l.waiting())
 	}
-	return text + fmt.Sprintf("incarnations %v; reports are in up to step %d", c.kv, c.ledger.complete)
+	return text + fmt.Sprintf("records %v; reports are in up to step %d", c.records, c.ledger.complete)
 }
 
 // link is what lies between two peers, in one direction.
@@ -216,9 +212,10 @@ func (c *cluster) travel(from, to int, arrive func(damaged bool)) {
 	if l.cut > c.now || c.cuts(from, to) {
 		return
 	}
+	signs := max(from, to) > c.collector() // signs of life: what may go wrong with them is that they stay away for long
 	hit := func(k Kind, rate int, throw uint64) bool {
 		e.Kind = k
-		_, ok := c.strikes(e, int(throw%1000) < rate, &c.f.Losses)
+		_, ok := c.strikes(e, !signs && int(throw%1000) < rate, &c.f.Losses)
 		return ok
 	}
 	if hit(Drop, c.f.DropRate, x) {
@@ -335,8 +332,8 @@ func (c *cluster) arrive(to int, m recovery.Message, damaged bool) {
 // compare checks the end against the run without faults.
 func (c *cluster) compare(want *outcome) error {
 	for _, w := range c.workers {
-		if c.kv[w.index] > 1 && !w.touched && !c.happened(Cut) && !c.happened(Supervisor) {
-			return breaks(I7, "worker %d was replaced %d times, and no fault hit it", w.index, c.kv[w.index]-1)
+		if inc := c.incarnation(w.index); inc > 1 && !w.touched && !c.late && !c.happened(Cut) {
+			return breaks(I7, "worker %d was replaced %d times, and no fault hit it", w.index, inc-1)
 		}
 	}
 	return c.ledger.compare(want)

@@ -43,6 +43,6 @@ func ExampleJob_Minimize() {
 	job := plain(&t, trial.Layout{TP: 2, CP: 1, DP: 1})
 	s := job.Sweep(0, 2000, sim.Options{Shell: sim.NoFence})
 	least := job.Minimize(s.Failure)
-	fmt.Println("breaks", least.Broken, "with", len(least.Events), "fault:", least.Events[0].Kind)
-	// Output: breaks I8 with 1 fault: stop
+	fmt.Println("breaks", least.Broken, "with", len(least.Events), "fault")
+	// Output: breaks I8 with 1 fault
 }

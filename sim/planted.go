@@ -16,7 +16,7 @@ const (
 	NoChecksum       // damaged messages are taken
 	NoBarrier        // a rank sends its first message before it hears others
 	LateStart        // an order to start an older incarnation is carried out
-	LocalCount       // every supervisor counts incarnations by itself
+	NotSwapped       // a supervisor gives an incarnation without looking whether another has
 	ExitUnheard      // nobody is told of deaths, and the others wait
 	Impatient        // one sign of life that is late is a death
 	MixedState       // a snapshot joins the numbers of one time to the state of another
@@ -28,7 +28,7 @@ const (
 	bugEnd
 )
 
-var bugNames = [bugEnd]string{"none", "no_fence", "double_count", "never_ask", "lost_unasked", "no_sync", "no_checksum", "no_barrier", "late_start", "local_count",
+var bugNames = [bugEnd]string{"none", "no_fence", "double_count", "never_ask", "lost_unasked", "no_sync", "no_checksum", "no_barrier", "late_start", "not_swapped",
 	"exit_unheard", "impatient", "mixed_state", "fresh_numbers", "oldest_goes", "life_in_bytes", "old_final", "unrepeatable"}
 
 // String is the bug's name.

@@ -1,5 +1,7 @@
 package sim
 
+import "phalanx/transport/natslink/plane"
+
 // worker is a place for a process, with a block of ranks, over all of the processes that it has had. It is the host's
 // agent for them.
 type worker struct {
@@ -33,10 +35,48 @@ type process struct {
 	still int64 // until when it stands still
 }
 
-// start begins a process of an incarnation that a supervisor has won. A late order for an older one is void.
+// told has the agent look at the record of its worker, some time later: one in eight may be so late that another supervisor
+// has lost patience.
+func (w *worker) told(inc uint32) {
+	c, limit := w.c, int64(agentMax)
+	if c.late && c.dice.below(8, askAgent, w.first(), w.first()) == 0 {
+		limit = lateMax
+	}
+	c.after(1+c.dice.below(limit, askAgent, w.first(), w.first()), func() {
+		if c.o.Shell != LateStart { // what lies there now, not what it was told of
+			inc = c.incarnation(w.index)
+		}
+		w.start(inc)
+	})
+}
+
+// exits tells the supervisors that a process has ended, again until its record goes on.
+func (w *worker) exits(inc uint32) {
+	c, e := w.c, plane.Exit{Worker: w.index, Incarnation: inc, Host: "host", Code: -1, Signal: "KILL", AtNs: ns(w.c.now)}
+	var tell func()
+	tell = func() {
+		if c.incarnation(w.index) > inc {
+			return
+		}
+		for _, s := range c.supervisors {
+			c.travel(w.first(), s.peer(), func(damaged bool) {
+				if !damaged {
+					s.exited(e)
+				}
+			})
+		}
+		c.after(exitRepeat, tell)
+	}
+	c.after(1+c.dice.below(planeMax, askAgent, w.first(), w.first()), tell)
+}
+
+// start begins a process of an incarnation, unless there was one or a later one.
 func (w *worker) start(inc uint32) {
 	c := w.c
-	if inc <= w.started && c.o.Shell != LateStart && c.o.Shell != LocalCount {
+	if inc <= w.started && c.o.Shell != LateStart {
+		return
+	}
+	if inc == w.started {
 		return
 	}
 	if inc < w.started {
@@ -190,14 +230,10 @@ func (p *process) meets(e Event) {
 	switch e.Kind {
 	case Crash:
 		p.kill()
-		for _, s := range c.supervisors {
-			c.after(1+c.dice.below(agentMax, askPlane, p.w.first(), p.w.first()), func() { s.exited(p.w.index, p.inc) })
-		}
+		p.w.exits(p.inc)
 	case Zombie:
 		p.apart = true
-		for _, s := range c.supervisors {
-			c.after(1+c.dice.below(planeMax, askPlane, p.w.first(), p.w.first()), func() { s.suspects(p.w.index, p.inc) })
-		}
+		p.w.exits(p.inc) // the agent is wrong
 	case Stop:
 		p.still = c.now + e.Lasts
 		p.apart = e.Lasts%2 == 0 // half of those that stand still cannot be killed either
@@ -210,7 +246,7 @@ func (l *life) fenced() bool {
 	if l.dead() {
 		return true
 	}
-	if p.inc == c.kv[p.w.index] && (p == p.w.present() || c.o.Shell == LocalCount) {
+	if p.inc == c.incarnation(p.w.index) && p == p.w.present() {
 		c.sink(l)
 		return false
 	}

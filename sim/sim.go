@@ -95,7 +95,7 @@ func (v View) Step(rank int) int {
 func (v View) Generation(rank int) int { return int(v.c.nodes[rank].committed) }
 
 // Incarnation is that of the process of a rank, as the control plane has it.
-func (v View) Incarnation(rank int) int { return int(v.c.kv[v.c.nodes[rank].worker.index]) }
+func (v View) Incarnation(rank int) int { return int(v.c.incarnation(v.c.nodes[rank].worker.index)) }
 
 // Result is what a schedule did.
 type Result struct {
