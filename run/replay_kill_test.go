@@ -17,8 +17,10 @@ func TestKilledProcessesAreReplayed(t *testing.T) {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()
-	s := killScenario(t, "pp2-dp2", "recovery.recording=true")
-	k := &killer{t: t, rng: rand.New(rand.NewPCG(3, 7)), kills: kills(5), modes: []func(*killer){killOne, killSome}}
+	n := kills(5)
+	s := killScenario(t, "pp2-dp2", n, "recovery.recording=true")
+	steps := s.Train.TrainIters
+	k := &killer{t: t, rng: rand.New(rand.NewPCG(3, 7)), kills: n, steps: steps, modes: []func(*killer){killOne, killSome}}
 	var err error
 	k.j, err = newJob(s, Options{Procs: 4, Self: []string{os.Args[0]}, Out: dir, Listen: Listener{Step: k.step}})
 	require.NoError(t, err)
@@ -36,12 +38,12 @@ func TestKilledProcessesAreReplayed(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, r.Divergence, "rank %d after %v", rank, k.done)
 		require.Nil(t, r.Stopped, "rank %d after %v", rank, k.done)
-		require.EqualValues(t, killSteps, r.Steps)
+		require.EqualValues(t, steps, r.Steps)
 		require.True(t, r.Weights)
-		late, err := Replay(ctx, dir, ReplayOptions{Rank: rank, From: killSteps / 2})
+		late, err := Replay(ctx, dir, ReplayOptions{Rank: rank, From: steps / 2})
 		require.NoError(t, err)
 		require.Nil(t, late.Divergence)
-		require.Equal(t, r.Sent*(killSteps-int(late.From)), late.Sent*killSteps, "every step sends as many messages")
+		require.Equal(t, r.Sent*(steps-int(late.From)), late.Sent*steps, "every step sends as many messages")
 	}
 	require.Greater(t, lives, 4)
 	t.Logf("%v: %d restarts, %d lives", k.done, report.Restarts, lives)
