@@ -151,6 +151,17 @@ func (e *RestartError) Error() string { return fmt.Sprintf("%s; the last time: %
 // Unwrap is the last failure.
 func (e *RestartError) Unwrap() error { return e.Last }
 
+// LogError says that a rank keeps more of what it has sent than it may.
+type LogError struct {
+	Bytes, Limit int64
+	Since        uint32 // the last step that all ranks can go back to
+}
+
+func (e *LogError) Error() string {
+	return fmt.Sprintf("found %d bytes of sent messages that another rank may ask for again, expected at most %d (recovery.log_bytes): step %d is the last of which all ranks have a snapshot; raise log_bytes, or set snapshot_every or snapshot_bytes lower",
+		e.Bytes, e.Limit, e.Since)
+}
+
 // panicked makes an error of a recovered value and its stack.
 func panicked(v any, stack []byte) *PanicError {
 	return &PanicError{Value: v, Where: frame(string(stack))}

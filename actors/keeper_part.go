@@ -94,6 +94,10 @@ func (k *keeper) tick(ctx actor.Context) {
 	k.do(ctx, k.machine.Tick(time.Now().UnixNano(), waiting))
 	if k.machine != nil {
 		log := k.machine.Stats().LogBytes
+		if limit := k.run.job.Recovery.LogLimit; limit > 0 && log > limit {
+			k.run.failRank(k.failure(&LogError{Bytes: log, Limit: limit, Since: k.machine.Generation()}))
+			return
+		}
 		k.run.part().Status.change(k.rank, func(s *RankStatus) { s.LogBytes = log })
 	}
 }

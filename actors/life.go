@@ -22,6 +22,8 @@ type Recovery struct {
 	Every int
 	// LogMax is how many bytes the log of a rank's messages should have at most: above it snapshots come closer together. 0: any.
 	LogMax int64
+	// LogLimit ends the run when the log of a rank has more bytes; 0: any. In a run of several processes.
+	LogLimit int64
 	// Budget says how often ranks may be started again. Its times are nanoseconds. The run owns it.
 	Budget *recovery.Budget
 	// Programs makes the programs of one life of a rank, in place of Job.Programs.

@@ -43,7 +43,7 @@ func (j *job) recovery() *actors.Recovery {
 	j.lives.written, j.lives.shown = map[rankStep]written{}, map[int]*shown{}
 	b := recovery.NewBudget()
 	b.RankMax, b.JobMax, b.Window = r.RankRestarts, r.JobRestarts, int64(r.RestartWindowS*float64(time.Second))
-	return &actors.Recovery{Every: r.SnapshotEvery, Budget: b, Record: j.recorder, Programs: func(rank int, l actors.Life, emit func(messages.Event)) ([]func(nn.Comm), error) {
+	return &actors.Recovery{Every: r.SnapshotEvery, LogMax: int64(r.SnapshotBytes), LogLimit: int64(r.LogBytes), Budget: b, Record: j.recorder, Programs: func(rank int, l actors.Life, emit func(messages.Event)) ([]func(nn.Comm), error) {
 		env := j.env(rank, emit)
 		env.Local, env.Boundary = l.Local, l.Boundary
 		if j.o.worker {
