@@ -128,7 +128,7 @@ func (j *job) processes() error {
 }
 
 // snapshotEveryDefault is the number of steps between snapshots of a run of several processes that does not say it.
-const snapshotEveryDefault = 10
+const snapshotEveryDefault = 4
 
 // runDir is the folder of the run.
 func (j *job) runDir() (dir string, temporary bool, err error) {
