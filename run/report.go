@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"phalanx/supervise"
+	"phalanx/transport/natslink/plane"
 )
 
 // Report is the outcome of one scenario. Its JSON is a contract.
@@ -22,6 +23,7 @@ type Report struct {
 	RecoveryMs        []float64        `json:"recovery_ms"`
 	Recoveries        []Recovery       `json:"recoveries,omitempty"`   // of a run of several processes, in the order in which they were over
 	FalseAlarms       int              `json:"false_alarms,omitempty"` // processes that were given up and lived
+	Links             *plane.Links     `json:"links,omitempty"`        // what links of a run of several processes have healed
 	Pace              []supervise.Row  `json:"pace,omitempty"`         // computing of the ranks of a run of several processes, the slowest first
 	WeightsSHA256     string           `json:"weights_sha256"`
 	Transport         string           `json:"transport"`

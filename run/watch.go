@@ -28,6 +28,7 @@ type watched struct {
 	stalled  bool           // and has been told
 	pace     supervise.Pace
 	alarms   map[string]bool // that were told
+	healed   plane.Links     // by processes that are over
 }
 
 type sign struct {
@@ -37,6 +38,9 @@ type sign struct {
 
 // take notes a heartbeat and returns the alarms in it that are new.
 func (w *watched) take(b plane.Beat, now time.Time) (alarms []string) {
+	if last := w.signs[b.Worker].beat; b.Incarnation > last.Incarnation {
+		w.healed.Add(last.Links)
+	}
 	w.signs[b.Worker] = sign{b, now}
 	w.pace.Take(b)
 	for _, r := range b.Ranks {
@@ -134,9 +138,11 @@ func (l *launch) report(r *Report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.Recoveries, r.FalseAlarms, r.Pace = l.recoveries, l.falseAlarms, l.watched.pace.Table()
-	for _, x := range l.recoveries {
-		r.RecoveryMs = append(r.RecoveryMs, x.total())
+	links := l.watched.healed
+	for _, s := range l.watched.signs {
+		links.Add(s.beat.Links)
 	}
+	r.Links = &links
 	for _, s := range l.watched.signs {
 		r.PeakRSSBytes += int64(s.beat.RSSBytes) // of the processes, as they said last
 	}

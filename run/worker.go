@@ -75,7 +75,7 @@ func work(ctx context.Context, o WorkerOptions) error {
 	}
 	defer w.plane.Close()
 	w.life, err = w.plane.Work(ctx, plane.WorkerOptions{Worker: o.Worker, Incarnation: o.Incarnation, Host: sp.Host,
-		Every: time.Duration(s.Recovery.HeartbeatMs) * time.Millisecond, Report: w.report, Alarms: w.status.Alarms, Fenced: func(err error) { cancel(err) }})
+		Every: time.Duration(s.Recovery.HeartbeatMs) * time.Millisecond, Report: w.report, Alarms: w.status.Alarms, Links: w.links, Fenced: func(err error) { cancel(err) }})
 	if err != nil {
 		return err
 	}
@@ -96,8 +96,9 @@ type worker struct {
 	status *actors.Status
 	hook   func(rank int, point string) // makes ranks fail; nil: nobody does
 
-	mu    sync.Mutex
-	began time.Time // when the ranks were there
+	mu      sync.Mutex
+	began   time.Time // when the ranks were there
+	network *natslink.Network
 }
 
 // plane is how a process of the run reaches the control plane.
@@ -128,7 +129,7 @@ func (w *worker) train(ctx context.Context) error {
 		return err
 	}
 	w.mu.Lock()
-	w.began = time.Now()
+	w.began, w.network = time.Now(), network
 	w.mu.Unlock()
 	aj := w.job.actorJob(network)
 	w.hook = aj.Hook
@@ -163,6 +164,18 @@ func (w *worker) die(err *actors.RankError, site string) {
 	}
 	fmt.Fprintf(os.Stderr, "%v\n%s", err, err.Stack)
 	w.o.Exit(ExitPanic)
+}
+
+// links is what the links of this process have healed.
+func (w *worker) links() plane.Links {
+	w.mu.Lock()
+	n := w.network
+	w.mu.Unlock()
+	if n == nil {
+		return plane.Links{}
+	}
+	s := n.Stats()
+	return plane.Links{Lost: s.Lost, Corrupt: s.Corrupt, Fenced: s.Fenced}
 }
 
 // report is what a heartbeat says.

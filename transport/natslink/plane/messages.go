@@ -14,7 +14,20 @@ type Beat struct {
 	PID         int        `cbor:"3,keyasint"`
 	RSSBytes    uint64     `cbor:"4,keyasint,omitempty"`
 	Ranks       []RankBeat `cbor:"5,keyasint,omitempty"` // ascending; nil: it has not yet begun
+	Links       Links      `cbor:"7,keyasint,omitzero"`  // what the links of this process have healed
 	Alarms      []string   `cbor:"6,keyasint,omitempty"` // what has failed without ending anything: a few, in every beat
+}
+
+// Links counts what links have healed.
+type Links struct {
+	Lost    uint64 `cbor:"1,keyasint,omitempty" json:"lost"`    // ways to a peer that began anew
+	Corrupt uint64 `cbor:"2,keyasint,omitempty" json:"corrupt"` // damaged frames
+	Fenced  uint64 `cbor:"3,keyasint,omitempty" json:"fenced"`  // frames of lives that are over
+}
+
+// Add adds o to l.
+func (l *Links) Add(o Links) {
+	l.Lost, l.Corrupt, l.Fenced = l.Lost+o.Lost, l.Corrupt+o.Corrupt, l.Fenced+o.Fenced
 }
 
 // RankBeat is one rank in it.

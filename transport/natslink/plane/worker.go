@@ -29,6 +29,8 @@ type WorkerOptions struct {
 	Report func() (ranks []RankBeat, rssBytes uint64)
 	// Alarms are those of this process so far; nil: none.
 	Alarms func() []string
+	// Links are what links have healed; nil: nobody says.
+	Links func() Links
 	// Fenced is called once, when this life is over: a later incarnation exists (ErrFenced), or there is no agent any more
 	// (ErrOrphaned). The process should end then, and need not hurry: nothing that lasts is taken from it.
 	Fenced func(error)
@@ -123,7 +125,11 @@ func (w *Worker) Beat() {
 	if w.o.Alarms != nil {
 		alarms = w.o.Alarms()
 	}
-	w.p.Beat(Beat{Alarms: alarms, Worker: w.o.Worker, Incarnation: w.o.Incarnation, PID: os.Getpid(), RSSBytes: rss, Ranks: ranks})
+	var links Links
+	if w.o.Links != nil {
+		links = w.o.Links()
+	}
+	w.p.Beat(Beat{Alarms: alarms, Links: links, Worker: w.o.Worker, Incarnation: w.o.Incarnation, PID: os.Getpid(), RSSBytes: rss, Ranks: ranks})
 }
 
 // Close ends heartbeats and watching.
