@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"fmt"
-	"maps"
 )
 
 // Kind is what a control message says.
@@ -116,7 +115,7 @@ func (r *Rank) answer(c Control, fx *Effects) {
 	if r.done && r.o.Planted == DoneStopsServing {
 		return
 	}
-	rest := map[uint16]uint64{}
+	rest, old := map[uint16]uint64{}, map[uint16]uint64{}
 	for _, e := range edges(r.out) {
 		o := r.out[e]
 		if int(e.Peer) != c.Src {
@@ -128,11 +127,9 @@ func (r *Rank) answer(c Control, fx *Effects) {
 			need = o.told // it goes back never, so this is an old request
 			r.bytes -= o.slim(need)
 		}
-		if need < o.floor {
-			old := r.control(TooOld, c.Src)
-			old.Numbers = map[uint16]uint64{e.Chan: o.floor}
-			fx.Control = append(fx.Control, old)
-			return
+		if need < o.floor { // the request may be old, and its other channels not
+			old[e.Chan] = o.floor
+			continue
 		}
 		from := need - o.floor
 		until := min(from+uint64(r.o.Window), uint64(len(o.entries)))
@@ -144,10 +141,16 @@ func (r *Rank) answer(c Control, fx *Effects) {
 			rest[e.Chan] = o.floor + until
 		}
 	}
-	if len(rest) > 0 {
-		more := r.control(Rest, c.Src)
-		more.Numbers = maps.Clone(rest)
-		fx.Control = append(fx.Control, more)
+	r.tell(TooOld, old, c.Src, fx)
+	r.tell(Rest, rest, c.Src, fx)
+}
+
+// tell sends numbers, if there are any.
+func (r *Rank) tell(k Kind, numbers map[uint16]uint64, to int, fx *Effects) {
+	if len(numbers) > 0 {
+		c := r.control(k, to)
+		c.Numbers = numbers
+		fx.Control = append(fx.Control, c)
 	}
 }
 
@@ -164,7 +167,7 @@ func (r *Rank) rest(c Control, fx *Effects) {
 			ask = true
 			continue
 		}
-		in.more, in.until = true, n
+		in.later(n)
 	}
 	if ask {
 		fx.Control = append(fx.Control, r.needs(c.Src))

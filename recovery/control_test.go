@@ -222,3 +222,90 @@ func TestLogMaxShortensSnapshots(t *testing.T) {
 	require.Zero(t, fx.Every, "the least counts")
 	require.True(t, other.Due(4))
 }
+
+// pair is two machines and what travels between them, in order and without loss.
+type pair struct {
+	t    *testing.T
+	from *Rank
+	to   *Rank
+	got  []Message // delivered to to
+	wire []func()
+}
+
+func (p *pair) do(of *Rank, fx Effects) {
+	other := p.to
+	if of == p.to {
+		other = p.from
+		p.got = append(p.got, fx.Deliver...)
+		for _, m := range fx.Deliver {
+			p.wire = append(p.wire, func() { p.do(p.to, p.to.Read(Edge{m.Header.Src, m.Header.Chan})) })
+		}
+	}
+	for _, m := range fx.Publish {
+		p.wire = append(p.wire, func() { p.call(other)(other.Receive(m)) })
+	}
+	for _, c := range fx.Control {
+		p.wire = append(p.wire, func() { p.call(other)(other.Control(c)) })
+	}
+}
+
+func (p *pair) call(of *Rank) func(Effects, error) {
+	return func(fx Effects, err error) {
+		require.NoError(p.t, err)
+		p.do(of, fx)
+	}
+}
+
+func (p *pair) run() {
+	for len(p.wire) > 0 {
+		next := p.wire[0]
+		p.wire = p.wire[1:]
+		next()
+	}
+}
+
+// A sender that waits for nobody may be thousands of messages ahead of one that is lost. What cannot be kept is asked for
+// again, without a timer, and comes in order.
+func TestFarAhead(t *testing.T) {
+	const n = 3*KeptMax + 7
+	p := &pair{t: t, from: New(Options{Rank: 0, World: 2, Incarnation: 1}, State{}, 0, nil), to: New(Options{Rank: 1, World: 2, Incarnation: 1}, State{}, 0, nil)}
+	p.from.Start()
+	p.to.Start()
+	for i := range n {
+		fx := send(p.from, 1, i, 1)
+		if i > 0 { // the first is lost
+			p.do(p.from, fx)
+		}
+	}
+	p.run()
+	require.Empty(t, p.got)
+	require.LessOrEqual(t, len(p.to.in[Edge{0, 0}].kept), KeptMax)
+	p.do(p.to, p.to.Lost(0))
+	p.run()
+	require.Len(t, p.got, n)
+	for i, m := range p.got {
+		require.Equal(t, uint64(i), m.Header.Log)
+	}
+}
+
+// An old request that asks for what is freed on one channel is still answered on the others.
+func TestOldRequestIsAnsweredInPart(t *testing.T) {
+	r := New(Options{Rank: 0, World: 2, Incarnation: 1}, State{}, 0, []uint32{0})
+	r.Start()
+	for _, ch := range []uint16{1, 2, 3} {
+		for step := range uint32(4) {
+			r.Send(Message{Header: messages.Header{Dst: 1, Chan: ch, Step: step}, Payload: []byte{1}})
+		}
+	}
+	r.Saved(2)
+	fx, err := r.Control(Control{Kind: Durable, Src: 1, Dst: 0, Incarnation: 1, Steps: []uint32{2}})
+	require.NoError(t, err)
+	require.True(t, fx.Committed)
+	fx, err = r.Control(Control{Kind: Need, Src: 1, Dst: 0, Incarnation: 1, Numbers: map[uint16]uint64{1: 1, 2: 3, 3: 0}})
+	require.NoError(t, err)
+	require.Len(t, fx.Control, 1)
+	require.Equal(t, TooOld, fx.Control[0].Kind)
+	require.Equal(t, map[uint16]uint64{1: 2, 3: 2}, fx.Control[0].Numbers)
+	require.Len(t, fx.Publish, 1)
+	require.Equal(t, uint16(2), fx.Publish[0].Header.Chan)
+}

@@ -51,12 +51,19 @@ type inbox struct {
 	first  uint64             // number of seen[0]
 	seen   []print            // of delivered messages, for comparison and for Boundary
 	handed int                // messages that the group has and has not read
-	// While an answer to a request is on its way: the peer has more from until on.
+	// While an answer to a request is on its way, or something could not be kept: the peer has more from until on.
 	more  bool
 	until uint64
 
 	asked    int64 // time of the last request
 	patience int64 // until the next
+}
+
+// later notes that the peer has more from a number on, which is to be asked for when everything before it is there.
+func (in *inbox) later(from uint64) {
+	if !in.more || from < in.until {
+		in.more, in.until = true, from
+	}
 }
 
 // print is what is remembered of a delivered message.

@@ -70,7 +70,8 @@ const (
 	PatienceMaxDefault = 2_000_000_000
 )
 
-// KeptMax bounds the messages of one edge that are kept out of order. Members of a group are a few operations apart.
+// KeptMax bounds the messages of one edge that are kept out of order. Members of a group are a few operations apart; a sender
+// that waits for nobody can be further ahead, and what cannot be kept is asked for again.
 const KeptMax = 1024
 
 // HandMax bounds the messages of one edge that a group has been handed and has not read. A rank that computes again
@@ -162,19 +163,6 @@ func (e *DivergenceError) Error() string {
 		e.Rank, e.Log, e.Edge, e.First, e.Second, e.Header.String())
 }
 
-// AheadError says that a peer is further ahead than can be kept.
-type AheadError struct {
-	Rank   int
-	Edge   Edge
-	Need   uint64
-	Header messages.Header
-}
-
-func (e *AheadError) Error() string {
-	return fmt.Sprintf("rank %d waits for message %d of edge %s and got %d (%s): it keeps at most %d messages out of order",
-		e.Rank, e.Need, e.Edge, e.Header.Log, e.Header.String(), KeptMax)
-}
-
 // LostError says that a rank needs what nobody has any more.
 type LostError struct {
 	Rank              int
@@ -246,7 +234,8 @@ func (r *Rank) Receive(m Message) (fx Effects, err error) {
 		return fx, nil
 	}
 	if m.Header.Log >= in.need+KeptMax {
-		return fx, &AheadError{Rank: r.o.Rank, Edge: e, Need: in.need, Header: m.Header}
+		in.later(m.Header.Log)
+		return fx, nil
 	}
 	if _, twice := in.kept[m.Header.Log]; twice {
 		r.dropped++
