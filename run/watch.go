@@ -143,9 +143,6 @@ func (l *launch) report(r *Report) {
 		links.Add(s.beat.Links)
 	}
 	r.Links = &links
-	for _, x := range l.recoveries {
-		r.RecoveryMs = append(r.RecoveryMs, x.total())
-	}
 	for _, s := range l.watched.signs {
 		r.PeakRSSBytes += int64(s.beat.RSSBytes) // of the processes, as they said last
 	}
