@@ -1,7 +1,6 @@
 package recording
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,12 +12,6 @@ import (
 	"phalanx/messages"
 	"phalanx/snapshot"
 )
-
-// bufferBytes is what is gathered before it is written: a message of a small model is a few KiB.
-const bufferBytes = 1 << 18
-
-// flushAfter is how long a record waits to be written: what a killed process has not written is lost.
-const flushAfter = 100 * time.Millisecond
 
 // Options say whose recording it is.
 type Options struct {
@@ -38,10 +31,7 @@ type Rank struct {
 	o   Options
 
 	mu        sync.Mutex
-	file      disk.OutFile
-	w         *bufio.Writer
-	timer     *time.Timer // writes what waits
-	waits     bool        // the timer runs
+	w         *writer // of this life; nil: there is none
 	snapshots *snapshot.Store
 	failed    bool
 	stats     Stats
@@ -50,7 +40,7 @@ type Rank struct {
 // Stats are what recording has cost.
 type Stats struct {
 	Bytes int64 // written, snapshots included
-	Ns    int64 // nanoseconds that the rank waited; snapshots are written in the background
+	Ns    int64 // nanoseconds that the rank was held up; the disk is written in the background
 }
 
 // New records a rank of a run that Create has begun.
@@ -93,8 +83,7 @@ func (r *Rank) Life(incarnation, step uint32) {
 		if err != nil {
 			return disk.Failed(path, "create", 0, err)
 		}
-		r.file, r.w = f, bufio.NewWriterSize(f, bufferBytes)
-		r.timer, r.waits = time.AfterFunc(flushAfter, func() { r.do(r.flush) }), true
+		r.w = newWriter(path, f)
 		if r.o.Elsewhere {
 			return r.write(head{r.o.Build, uint32(r.o.Rank), incarnation, step}.encode(), nil)
 		}
@@ -103,7 +92,7 @@ func (r *Rank) Life(incarnation, step uint32) {
 	})
 }
 
-// Received records a message that is handed to the rank's groups. The payload is not kept.
+// Received records a message that is handed to the rank's groups. The payload must not be changed any more.
 func (r *Rank) Received(h messages.Header, payload []byte) {
 	r.do(func() error {
 		if int(h.Src) >= r.o.World {
@@ -195,42 +184,25 @@ func frame(kind byte, h messages.Header) []byte {
 
 // write appends to the file of this life. Under mu, as are the next two.
 func (r *Rank) write(front, payload []byte) error {
-	if r.file == nil {
+	if r.w == nil {
 		return nil
 	}
-	for _, b := range [][]byte{front, payload} {
-		n, err := r.w.Write(b)
-		if r.stats.Bytes += int64(n); err != nil {
-			return disk.Failed(r.dir, "write", 0, err)
-		}
-	}
-	if r.w.Buffered() > 0 && !r.waits {
-		r.waits = true
-		r.timer.Reset(flushAfter)
-	}
-	return nil
+	r.stats.Bytes += int64(len(front) + len(payload))
+	return r.w.add(front, payload)
 }
 
 func (r *Rank) flush() error {
-	if r.file == nil {
+	if r.w == nil {
 		return nil
 	}
-	r.waits = false
-	if err := r.w.Flush(); err != nil {
-		return disk.Failed(r.dir, "write", 0, err)
-	}
-	return nil
+	return r.w.drain()
 }
 
 // close ends a life's file and its snapshots.
 func (r *Rank) close() (err error) {
-	if r.file != nil {
-		r.timer.Stop()
-		err = r.flush()
-		if closeErr := r.file.Close(); err == nil && closeErr != nil {
-			err = disk.Failed(r.dir, "close", 0, closeErr)
-		}
-		r.file = nil
+	if r.w != nil {
+		err = r.w.close()
+		r.w = nil
 	}
 	if s := r.snapshots; s != nil {
 		r.snapshots = nil

@@ -169,7 +169,7 @@ func TestRecordsAreWrittenSoon(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, _, ok, err := opened(t, dir).Received(edge, log)
 			return ok && err == nil
-		}, 20*time.Second, flushAfter/4)
+		}, 20*time.Second, 5*time.Millisecond)
 	}
 }
 
@@ -247,6 +247,37 @@ func TestDamageIsSeen(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, body(2, 0), got)
+}
+
+// A disk that stands still holds nobody up until a queue is full, and everything is written when it goes on.
+func TestSlowDisk(t *testing.T) {
+	d := &faulty.Disk{}
+	dir, r := created(t, d)
+	r.Life(1, 0)
+	goOn := make(chan struct{})
+	d.Change(faulty.Faults{Until: goOn})
+	payload := make([]byte, 1<<20)
+	for log := range uint64(queueMax / len(payload)) {
+		r.Received(from(2, log, 0), payload)
+	}
+	held := make(chan struct{})
+	go func() {
+		defer close(held)
+		for log := range uint64(3 * queueMax / len(payload)) {
+			r.Received(from(0, log, 0), payload)
+		}
+	}()
+	select {
+	case <-held:
+		t.Fatal("the queue has no bound")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(goOn)
+	<-held
+	r.Close()
+	tape := opened(t, dir)
+	require.Equal(t, 4*queueMax/len(payload), tape.Lives[0].Records)
+	require.False(t, tape.Lives[0].Torn)
 }
 
 // When the disk is full the recording of the rank ends, somebody is told once, and nothing else happens.

@@ -17,12 +17,13 @@ type Disk struct {
 
 // Faults are what goes wrong. The zero value is nothing.
 type Faults struct {
-	Full     bool   // writes store half of their bytes and fail with ENOSPC
-	SyncEIO  bool   // syncs of files fail with EIO
-	DirEIO   bool   // syncs of folders fail with EIO
-	TearAt   int64  // files lose what is written behind this many bytes, and nobody is told; 0: none
-	RotBit   int64  // reads flip this bit, from 1; 0: none
-	StaleFor string // reads give the contents of this file; "": none
+	Until    <-chan struct{} // writes wait until it is closed; nil: they do not
+	Full     bool            // writes store half of their bytes and fail with ENOSPC
+	SyncEIO  bool            // syncs of files fail with EIO
+	DirEIO   bool            // syncs of folders fail with EIO
+	TearAt   int64           // files lose what is written behind this many bytes, and nobody is told; 0: none
+	RotBit   int64           // reads flip this bit, from 1; 0: none
+	StaleFor string          // reads give the contents of this file; "": none
 }
 
 // Change sets the faults from here on.
@@ -77,6 +78,9 @@ type file struct {
 // Write implements io.Writer.
 func (f *file) Write(b []byte) (int, error) {
 	faults := f.d.faults()
+	if faults.Until != nil {
+		<-faults.Until
+	}
 	if faults.Full {
 		n, err := f.OutFile.Write(b[:len(b)/2])
 		if err == nil {
