@@ -25,8 +25,7 @@ type child struct {
 // childPause is between two lives of a child: one that cannot start must not fill the log.
 const childPause = 200 * time.Millisecond
 
-// keep starts a child. It is started from a thread of its own, which lives as long as it does: on Linux a process can be made
-// to die with the thread that started it.
+// keep starts a child, again and again.
 func (l *launch) keep(name string, args ...string) *child {
 	c := &child{l: l, name: name, args: args, gone: make(chan struct{})}
 	go c.run()
@@ -35,7 +34,6 @@ func (l *launch) keep(name string, args ...string) *child {
 
 func (c *child) run() {
 	defer close(c.gone)
-	lockThread()
 	for {
 		p, err := c.start()
 		if p == nil && err == nil {

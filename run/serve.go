@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"go.uber.org/zap"
 
@@ -13,9 +12,6 @@ import (
 	"phalanx/transport/natslink"
 	"phalanx/transport/natslink/plane"
 )
-
-// lockThread keeps the calling goroutine's thread for it alone; it ends with the goroutine.
-func lockThread() { runtime.LockOSThread() }
 
 // ServeNATS is one of the NATS servers of a run, until the context ends.
 func ServeNATS(ctx context.Context, dir string, index int, log *zap.Logger) error {

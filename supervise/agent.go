@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -27,8 +26,7 @@ type Process interface {
 type AgentOptions struct {
 	Host    string // as records name it
 	Workers []int
-	// Start starts a process. It is called from one thread, which lives as long as the agent does: on Linux a child can
-	// be made to die with the thread that started it.
+	// Start starts a process.
 	Start func(worker int, incarnation uint32) (Process, error)
 	// Started and Exited tell what happens, from goroutines of the agent; nil: nobody asks.
 	Started func(worker int, incarnation uint32, pid int)
@@ -38,11 +36,10 @@ type AgentOptions struct {
 
 // Agent makes the processes of one host what the records say. It is their parent.
 type Agent struct {
-	p      *plane.Plane
-	o      AgentOptions
-	log    *zap.Logger
-	starts chan func()
-	wait   sync.WaitGroup
+	p    *plane.Plane
+	o    AgentOptions
+	log  *zap.Logger
+	wait sync.WaitGroup
 }
 
 const (
@@ -60,38 +57,19 @@ func NewAgent(p *plane.Plane, o AgentOptions) (*Agent, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	return &Agent{p: p, o: o, log: o.Logger.With(zap.String("agent", o.Host)), starts: make(chan func())}, nil
+	return &Agent{p: p, o: o, log: o.Logger.With(zap.String("agent", o.Host))}, nil
 }
 
 // Run follows the records until the context ends, and then kills what runs and waits for it. The error names processes that
 // did not end.
 func (a *Agent) Run(ctx context.Context) error {
-	over := make(chan struct{})
-	starter := make(chan struct{})
-	go a.starter(over, starter)
 	errs := make([]error, len(a.o.Workers))
 	for i, w := range a.o.Workers {
 		a.wait.Go(func() { errs[i] = a.keep(ctx, w) })
 	}
 	a.wait.Go(func() { a.pulse(ctx) })
 	a.wait.Wait()
-	close(over)
-	<-starter
 	return errors.Join(errs...)
-}
-
-// starter is the thread that starts processes. It ends after all of them.
-func (a *Agent) starter(over <-chan struct{}, done chan<- struct{}) {
-	defer close(done)
-	runtime.LockOSThread()
-	for {
-		select {
-		case f := <-a.starts:
-			f()
-		case <-over:
-			return
-		}
-	}
 }
 
 func (a *Agent) pulse(ctx context.Context) {
@@ -165,7 +143,7 @@ func (l *lodger) follow(ctx context.Context, r plane.Record) {
 	if r.Host != l.a.o.Host || ctx.Err() != nil {
 		return
 	}
-	p, err := l.start(r.Incarnation)
+	p, err := l.a.o.Start(l.worker, r.Incarnation)
 	if err != nil {
 		l.exited(plane.Exit{Code: startFailed, AtNs: time.Now().UnixNano(), Words: &plane.Words{Cause: plane.Exited, Text: "the process does not start: " + err.Error()}})
 		return
@@ -180,16 +158,6 @@ func (l *lodger) follow(ctx context.Context, r plane.Record) {
 
 // startFailed is the exit code of a process that there never was, as a shell has it.
 const startFailed = 127
-
-func (l *lodger) start(incarnation uint32) (p Process, err error) {
-	done := make(chan struct{})
-	l.a.starts <- func() {
-		defer close(done)
-		p, err = l.a.o.Start(l.worker, incarnation)
-	}
-	<-done
-	return p, err
-}
 
 // end kills the process and waits until it is gone.
 func (l *lodger) end() error {

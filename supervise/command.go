@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"time"
 
 	"phalanx/transport/natslink/plane"
@@ -21,8 +22,7 @@ const (
 	pipeDelay     = time.Second // for what a dead process has written last
 )
 
-// Command is a process to start: in a process group of its own, and, on Linux, ended by the kernel when the thread that
-// started it ends.
+// Command is a process to start: in a process group of its own, and, on Linux, ended by the kernel when this process ends.
 type Command struct {
 	Path           string
 	Args           []string // without the program's name
@@ -46,16 +46,32 @@ func (c Command) Start() (Process, error) {
 	cmd.Env = append(append(os.Environ(), c.Env...), WordsVariable+"="+c.Words)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = c.Dir, c.Stdout, c.Stderr, pipeDelay
 	cmd.SysProcAttr = attributes()
-	if err := cmd.Start(); err != nil {
+	p := &process{cmd: cmd, words: c.Words, exit: make(chan plane.Exit, 1)}
+	started := make(chan error)
+	go p.live(started)
+	if err := <-started; err != nil {
 		os.Remove(c.Words)
 		return nil, fmt.Errorf("supervise: %w", err)
 	}
-	return &process{cmd: cmd, words: c.Words}, nil
+	return p, nil
 }
 
 type process struct {
 	cmd   *exec.Cmd
 	words string
+	exit  chan plane.Exit
+}
+
+// live starts the process and waits for it, on one thread that is kept for it: the kernel ends a child with the thread that
+// started it, not with the process, and Go ends threads whose goroutine ends while it holds them.
+func (p *process) live(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread() // else this very thread would be ended, and others of its children with it
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		p.exit <- p.wait()
+	}
 }
 
 // PID implements Process.
@@ -65,7 +81,9 @@ func (p *process) PID() int { return p.cmd.Process.Pid }
 func (p *process) Kill() error { return killGroup(p.cmd.Process) }
 
 // Wait implements Process.
-func (p *process) Wait() plane.Exit {
+func (p *process) Wait() plane.Exit { return <-p.exit }
+
+func (p *process) wait() plane.Exit {
 	err := p.cmd.Wait()
 	e := plane.Exit{PID: p.PID(), AtNs: time.Now().UnixNano()}
 	e.Code, e.Signal = ending(p.cmd.ProcessState)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -79,4 +81,29 @@ func ended(pid int) bool {
 	}
 	_, rest, _ := strings.Cut(string(b), ") ")
 	return strings.HasPrefix(rest, "Z")
+}
+
+// Threads of this process end, as Go's do whose goroutine ends while it holds them. No child ends with them.
+func TestThreadsThatEnd(t *testing.T) {
+	var wait sync.WaitGroup
+	var children []Process
+	for range 8 {
+		c, err := Command{Path: "sleep", Args: []string{"1000"}}.Start()
+		require.NoError(t, err)
+		children = append(children, c)
+		for range 20 {
+			wait.Go(func() {
+				runtime.LockOSThread()
+				syscall.Gettid()
+			})
+		}
+		wait.Wait()
+	}
+	for _, c := range children {
+		require.False(t, ended(c.PID()), "a child has ended with a thread")
+		require.NoError(t, c.Kill())
+		e := c.Wait()
+		require.Equal(t, "SIGKILL", e.Signal)
+		require.Nil(t, e.Words)
+	}
 }

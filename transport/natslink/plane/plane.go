@@ -106,9 +106,15 @@ func forGood(err error) bool {
 // replicasNotSupported is the server's code for replicas without a cluster.
 const replicasNotSupported jetstream.ErrorCode = 10074
 
+// make makes what is missing. What exists stays as it is: a cluster that has just lost a server has better to do than to
+// change its streams, and another process may know better how many replicas there are.
 func (p *Plane) make(ctx context.Context) error {
 	for _, c := range []jetstream.StreamConfig{p.state.config(0), p.lease.config(p.opts.LeaseTTL), p.auditConfig()} {
-		if _, err := p.js.CreateOrUpdateStream(ctx, c); err != nil {
+		_, err := p.js.Stream(ctx, c.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			_, err = p.js.CreateStream(ctx, c)
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
