@@ -81,7 +81,7 @@ func clear(d disk.Disk, dir string) error {
 	for _, e := range entries {
 		n := e.Name()
 		if n != runName && n != ScenarioName && n != snapshotsDir && !strings.HasPrefix(n, "rank-") {
-			return fmt.Errorf("%s holds %s, which is of no recording; expected a folder that is not there, empty or of an earlier recording: move it away", dir, n)
+			return &FileError{dir, fmt.Errorf("found %s, expected a folder that is not there, is empty or holds an earlier recording", n), "move it away, or choose another --out"}
 		}
 	}
 	for _, e := range entries {

@@ -329,7 +329,7 @@ func TestRunFile(t *testing.T) {
 	require.Equal(t, []string{"run.json", "scenario.yaml", "snapshots"}, names)
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "thesis.txt"), []byte("mine"), 0o600))
-	require.ErrorContains(t, Create(disk.OS{}, dir, want, nil), "holds thesis.txt, which is of no recording")
+	require.ErrorContains(t, Create(disk.OS{}, dir, want, nil), ": found thesis.txt, expected a folder that is not there, is empty or holds an earlier recording; move it away, or choose another --out")
 	_, err = ReadRun(t.TempDir())
 	require.ErrorContains(t, err, ": no recording; record one with `phalanx run FILE --out DIR recovery.recording=true`")
 	for text, expect := range map[string]string{"{": "unexpected EOF", `{"version":2,"world":1}`: "found version 2 of the format, expected 1",

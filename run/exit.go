@@ -40,6 +40,7 @@ func ExitCode(err error) int {
 	var verdict *VerdictError
 	var replay *ReplayError
 	var damage *recording.DamageError
+	var tape *recording.FileError
 	switch {
 	case err == nil:
 		return ExitHeld
@@ -51,7 +52,7 @@ func ExitCode(err error) int {
 		return ExitPoison
 	case errors.As(err, &restart):
 		return ExitRestarts
-	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key), errors.As(err, &replay), errors.As(err, &damage):
+	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key), errors.As(err, &replay), errors.As(err, &damage), errors.As(err, &tape):
 		return ExitBadInput
 	}
 	return ExitFailed
