@@ -94,6 +94,29 @@ func TestReplayOfWhatGoesOn(t *testing.T) {
 	require.ErrorContains(t, err, "is gone, which the run began with; begin at a snapshot: --from-step one of [4 6]")
 }
 
+// A run that was asked to stop ends after fewer steps than its scenario says, and so does its replay.
+func TestReplayOfWhatWasStopped(t *testing.T) {
+	dir := t.TempDir()
+	stop := make(chan struct{})
+	_, err := trained(t, moeRun, run.Options{Out: dir, Stop: stop, Listen: run.Listener{Step: func(s run.StepFigures, _ run.Timing) {
+		if s.Step == 2 {
+			close(stop)
+		}
+	}}}, on("tp2 sp ep2", "recovery.snapshot_every=2", "recovery.recording=true", "checkpoint.save=saved", "train.train_iters=500")...)
+	require.Equal(t, run.ExitInterrupted, run.ExitCode(err), "%v", err)
+	var steps []uint32
+	for rank := range 2 {
+		r := replayed(t, dir, run.ReplayOptions{Rank: rank})
+		require.Nil(t, r.Divergence)
+		require.Nil(t, r.Stopped)
+		require.Less(t, r.Steps, uint32(500))
+		require.GreaterOrEqual(t, r.Steps, uint32(2))
+		require.False(t, r.Weights, "they are shown after the last step of the scenario")
+		steps = append(steps, r.Steps)
+	}
+	require.Equal(t, steps[0], steps[1])
+}
+
 // record is one record of a life: its kind, and of a message header and payload.
 type record struct {
 	kind    byte

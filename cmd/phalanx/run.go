@@ -168,6 +168,9 @@ func (a *app) runScenario(ctx context.Context, s scenario, f runFlags, dir, head
 			console.Text(line)
 		}
 	}
+	if code == run.ExitPoison && report.Recording != nil {
+		console.Text(fmt.Sprintf("the rank can be looked at alone: phalanx replay %s --rank R", dir))
+	}
 	closed := console.Close()
 	if text := errorText(err); text != "" {
 		fmt.Fprintf(a.logs(), "%s\n", text)
