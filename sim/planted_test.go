@@ -47,7 +47,7 @@ var planted = map[string][]sim.Invariant{
 
 // Each planted bug is found within 2000 seeds, by a promise that it breaks, and every promise finds one.
 func TestPlantedBugs(t *testing.T) {
-	usual, few := toy(t, trial.Layout{TP: 2, CP: 1, DP: 1}, 1), plain(t, trial.Layout{TP: 1, CP: 1, DP: 2})
+	usual, few := toy(t, trial.Layout{TP: 2, CP: 1, DP: 1}, 1), plain(t, trial.Layout{TP: 1, CP: 1, DP: 2}, steps)
 	found := map[sim.Invariant]bool{}
 	find := func(name string, o sim.Options) {
 		t.Run(name, func(t *testing.T) {

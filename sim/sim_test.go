@@ -22,7 +22,7 @@ func toy(t testing.TB, l trial.Layout, ep int) *sim.Job {
 }
 
 // plain is the same without experts and depth: hidden 8, one layer, 8 positions.
-func plain(t testing.TB, l trial.Layout) *sim.Job {
+func plain(t testing.TB, l trial.Layout, steps int) *sim.Job {
 	s, j := trial.Toy(l, 1, steps)
 	s.Model.NumMoEExperts, s.Model.MTPNumLayers = 0, 0
 	job, err := sim.NewJob(s, j)
@@ -74,13 +74,25 @@ func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("-soak N runs N schedules")
 	}
-	each := *soak / uint64(len(layouts)+1)
-	jobs := map[string]*sim.Job{"plain-tp2-dp2": plain(t, trial.Layout{TP: 2, CP: 1, DP: 2})}
-	for _, c := range layouts {
-		jobs[c.name] = toy(t, c.l, c.ep)
+	jobs := []struct {
+		name string
+		job  *sim.Job
+	}{
+		{"plain-tp2-dp2", plain(t, trial.Layout{TP: 2, CP: 1, DP: 2}, steps)},
+		{"plain-dp2-20-steps", plain(t, trial.Layout{TP: 1, CP: 1, DP: 2}, 20)},
+		{"plain-tp2-pp2-dp2-8-steps", plain(t, trial.Layout{TP: 2, CP: 1, DP: 2, PP: 2}, 8)},
+		{"tp2-pp2-dp2", toy(t, trial.Layout{TP: 2, CP: 1, DP: 2, PP: 2}, 1)},
 	}
-	for name, job := range jobs {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range layouts {
+		jobs = append(jobs, struct {
+			name string
+			job  *sim.Job
+		}{c.name, toy(t, c.l, c.ep)})
+	}
+	each := *soak / uint64(len(jobs))
+	for _, c := range jobs {
+		t.Run(c.name, func(t *testing.T) {
+			job := c.job
 			s := job.Sweep(1_000_000, 1_000_000+each, sim.Options{})
 			if s.Failure != nil {
 				t.Fatal(job.Minimize(s.Failure).Text())
@@ -123,7 +135,7 @@ func TestQuiet(t *testing.T) {
 
 // A check of a test's own sees every event, and its error is told like a broken promise.
 func TestOwnCheck(t *testing.T) {
-	job := plain(t, trial.Layout{TP: 1, CP: 1, DP: 2})
+	job := plain(t, trial.Layout{TP: 1, CP: 1, DP: 2}, steps)
 	far := errors.New("rank 0 is in step 2")
 	_, err := job.Run(sim.Options{Check: func(v sim.View) error {
 		if v.Step(0) == 2 {
@@ -139,7 +151,7 @@ func TestOwnCheck(t *testing.T) {
 
 // The ranks of one process die together, and nobody notices where they lay.
 func TestBlocksOfRanks(t *testing.T) {
-	job := plain(t, trial.Layout{TP: 2, CP: 1, DP: 2})
+	job := plain(t, trial.Layout{TP: 2, CP: 1, DP: 2}, steps)
 	for procs := 1; procs <= job.Ranks(); procs++ {
 		died := false
 		s := job.Sweep(0, 30, sim.Options{Procs: procs, Supervisors: 1, Faults: &sim.Faults{Crashes: 3, CrashRate: 10, DelayMax: 50},
@@ -160,7 +172,7 @@ func BenchmarkSchedules(b *testing.B) {
 		name string
 		job  func() *sim.Job
 	}{
-		{"plain-tp2-dp2", func() *sim.Job { return plain(b, trial.Layout{TP: 2, CP: 1, DP: 2}) }},
+		{"plain-tp2-dp2", func() *sim.Job { return plain(b, trial.Layout{TP: 2, CP: 1, DP: 2}, steps) }},
 		{"moe-mtp-tp2-sp-cp2", func() *sim.Job { return toy(b, trial.Layout{TP: 2, CP: 2, DP: 1, SP: true}, 1) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
