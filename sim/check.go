@@ -62,6 +62,7 @@ func (c *cluster) sink(l *life) {
 type durable struct {
 	by     []map[uint32]bool // by peer
 	common []moment          // the last step that all had
+	began  int64             // when the last rank came to its first step
 }
 
 type moment struct {
@@ -123,13 +124,14 @@ func (c *cluster) watchLog(l *life) {
 // written a few times, and come by a few steps that it keeps.
 func (c *cluster) watchDisks(l *life) {
 	if l.step == 0 {
+		c.durable.began = c.now
 		return
 	}
-	last := int64(0)
+	last := c.durable.began
 	if n := len(c.durable.common); n > 0 {
-		last = c.durable.common[n-1].at
+		last = max(last, c.durable.common[n-1].at)
 	}
-	bound := 6*(c.f.DiskMin+c.f.DiskMax+2*int64(c.f.DelayMax)) + 3*int64(c.o.Every)*(c.now/int64(l.step))
+	bound := 6*(c.f.DiskMin+c.f.DiskMax+2*int64(c.f.DelayMax)) + 3*int64(c.o.Every)*((c.now-c.durable.began)/int64(l.step))
 	if c.now-last > bound {
 		c.fail(breaks(I6, "rank %d is at step %d, and for %d µs no step has come that all ranks have on their disks: %d bytes in its log", l.n.rank, l.step, c.now-last,
 			l.m.Stats().LogBytes))

@@ -48,7 +48,7 @@ var planted = map[string][]sim.Invariant{
 // Each planted bug is found within 2000 seeds, by a promise that it breaks, and every promise finds one.
 func TestPlantedBugs(t *testing.T) {
 	usual, few := toy(t, trial.Layout{TP: 2, CP: 1, DP: 1}, 1), plain(t, trial.Layout{TP: 1, CP: 1, DP: 2}, steps)
-	found := map[sim.Invariant]bool{}
+	found, ran := map[sim.Invariant]bool{}, 0
 	find := func(name string, o sim.Options) {
 		t.Run(name, func(t *testing.T) {
 			job := usual
@@ -62,6 +62,7 @@ func TestPlantedBugs(t *testing.T) {
 			require.NotNil(t, s.Failure, "not found in %d seeds", seedsMax)
 			require.Contains(t, planted[name], s.Failure.Broken, s.Failure.Text())
 			found[s.Failure.Broken] = true
+			ran++
 			t.Logf("found after %d seeds: %.200v", s.Schedules, s.Failure)
 		})
 	}
@@ -72,7 +73,7 @@ func TestPlantedBugs(t *testing.T) {
 		find(bug.String(), sim.Options{Shell: bug})
 	}
 	for _, promise := range sim.Promises() {
-		require.True(t, found[promise], "no planted bug is found by %s", promise)
+		require.True(t, found[promise] || ran < len(planted), "no planted bug is found by %s", promise)
 	}
 }
 

@@ -62,6 +62,12 @@ func TestSchedules(t *testing.T) {
 			t.Logf("%d schedules: %d restarts, %d jumps, %d messages, faults %v", s.Schedules, s.Restarts, s.Jumps, s.Messages, s.Faults)
 		})
 	}
+	t.Run("dp2-20-steps", func(t *testing.T) {
+		s := plain(t, trial.Layout{TP: 1, CP: 1, DP: 2}, 20).Sweep(1_000_200, 1_000_275, sim.Options{})
+		if s.Failure != nil {
+			t.Fatal(s.Failure.Text())
+		}
+	})
 	for k := sim.Crash; k <= sim.Supervisor; k++ {
 		require.Positive(t, faults[k.String()], k.String())
 	}
