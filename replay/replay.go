@@ -54,7 +54,7 @@ type Result struct {
 	Stopped *Stopped
 	// LeftOut are snapshots that could not be read, and so were not compared.
 	LeftOut []error
-	// Ended says why the replay ended before the programs; "": they ended.
+	// Ended says why the replay ended before the programs, or did not although it should have; "": they ended.
 	Ended string
 }
 

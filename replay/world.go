@@ -90,6 +90,9 @@ func (n *node) weights(sum [32]byte) {
 
 // close looks, at the end of the programs, for what they should have done.
 func (n *node) close() error {
+	if p := n.o.StopAt; p != nil {
+		n.result.Ended = fmt.Sprintf("the rank came by %s %d times, not %d: it was not stopped", p.Hook, n.passed, p.Count)
+	}
 	t := n.o.Tape
 	if t.Done && n.result.Steps != t.Begun {
 		n.diverge(&Divergence{What: OfSteps, Step: n.result.Steps, Detail: fmt.Sprintf("%d steps were done, now %d", t.Begun, n.result.Steps)})

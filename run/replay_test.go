@@ -451,6 +451,8 @@ func TestReplayStops(t *testing.T) {
 	require.Zero(t, r.Sent)
 	r = replayed(t, dir, run.ReplayOptions{Rank: 1, Stop: "before-send:1000000"})
 	require.Nil(t, r.Stopped, "it does not come by so often")
+	require.Equal(t, fmt.Sprintf("the rank came by before-send %d times, not 1000000: it was not stopped", r.Sent), r.Ended)
+	r.Ended = ""
 	require.Equal(t, whole, r)
 }
 

@@ -114,8 +114,11 @@ func found(s run.ReplayStart, r replay.Result) []string {
 	if d := r.Divergence; d != nil {
 		lines = append(lines, fmt.Sprintf("DIVERGES in step %d: %s", d.Step+1, d.Error()))
 	}
-	if r.Stopped != nil {
+	switch {
+	case r.Stopped != nil:
 		lines = append(lines, standing(r)...)
+	case r.Ended != "":
+		lines = append(lines, r.Ended)
 	}
 	what := []string{fmt.Sprintf("%s sent as then", plural(r.Sent, "message")), fmt.Sprintf("%d received", r.Received)}
 	if r.States > 0 {
