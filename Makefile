@@ -1,6 +1,6 @@
 # Short ways to what developers do. `make` lists them.
 
-RACE = ./actors ./collective ./telemetry ./transport/...
+RACE = ./actors ./supervise ./collective ./telemetry ./transport/...
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
@@ -51,6 +51,7 @@ soak-sim: ## 100,000 simulated schedules over all layouts
 
 soak-kill: ## 200 processes killed in each kind of run
 	PHALANX_SOAK_KILLS=200 go test -timeout 4h -run TestKilled -v ./run
+	PHALANX_SOAK_KILLS=200 go test -timeout 1h -run TestServersAreKilled -v ./supervise
 
 fmt: ## gofmt
 	gofmt -w $$(git ls-files '*.go')

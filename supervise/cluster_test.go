@@ -5,6 +5,7 @@ package supervise
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,8 +65,8 @@ func (s *servers) kill(i int) {
 	}
 }
 
-// soakVariable asks for more rounds of what takes long.
-const soakVariable = "PHALANX_SOAK"
+// killsVariable asks for more of what takes long. Of so many kills, one in ten is of a server.
+const killsVariable = "PHALANX_SOAK_KILLS"
 
 // Of three NATS servers one after the other is killed, and a worker with it, under two supervisors. Every worker lives
 // again, every incarnation is there once, and every restart is kept. An election takes up to ten seconds, so the usual
@@ -73,8 +74,8 @@ const soakVariable = "PHALANX_SOAK"
 func TestServersAreKilled(t *testing.T) {
 	t.Parallel()
 	rounds := 1
-	if os.Getenv(soakVariable) != "" {
-		rounds = 6
+	if n, err := strconv.Atoi(os.Getenv(killsVariable)); err == nil {
+		rounds = max(3, n/10)
 	}
 	h := &host{t: t, n: 2, exits: make(chan plane.Exit, 1000)}
 	s := newServers(t, h, 3)
