@@ -72,12 +72,13 @@ func (r *Rank) Tick(now int64, waiting []Edge) (fx Effects) {
 			r.in[e] = in
 		}
 		if in.patience == 0 {
-			in.asked, in.patience = now, r.o.Patience
+			in.asked, in.patience = now, r.rto
 		}
 		if now-in.asked < in.patience {
 			continue
 		}
-		in.asked, in.patience = now, min(2*in.patience, r.o.PatienceMax)
+		in.asked, in.patience, in.hasty = now, min(2*in.patience, r.o.PatienceMax), true
+		r.requests++
 		if !asked[e.Peer] {
 			asked[e.Peer] = true
 			fx.Control = append(fx.Control, r.needs(int(e.Peer)))
@@ -99,5 +100,26 @@ func (r *Rank) repeat(now int64, fx *Effects) {
 		if !r.peers[p].done {
 			fx.Control = append(fx.Control, r.control(Done, p))
 		}
+	}
+}
+
+// hasty takes a duplicate. If it is the answer to a request that the message had overtaken, this rank is too impatient: large
+// messages on a slow link take their time, and asking for them makes it slower.
+func (r *Rank) hasty(in *inbox) {
+	if in.hasty {
+		in.hasty = false
+		r.vain++
+		r.rto, r.calm = min(2*r.rto, rtoMax*r.o.Patience, r.o.PatienceMax), 0
+	}
+}
+
+const (
+	rtoMax  = 4  // times the patience that was given: where messages are really lost, waiting costs time
+	calmMax = 64 // messages in a row that let a rank be less patient again
+)
+
+func (r *Rank) relax() {
+	if r.calm++; r.calm >= calmMax {
+		r.rto, r.calm = max(r.rto/2, r.o.Patience), 0
 	}
 }

@@ -309,3 +309,41 @@ func TestOldRequestIsAnsweredInPart(t *testing.T) {
 	require.Len(t, fx.Publish, 1)
 	require.Equal(t, uint16(2), fx.Publish[0].Header.Chan)
 }
+
+// A message that takes longer than a rank waits is asked for, and comes twice. The rank then waits longer, to a bound, and
+// less long again when nothing comes twice.
+func TestPatienceFollowsTheLink(t *testing.T) {
+	r := New(Options{Rank: 0, World: 2, Incarnation: 1, Patience: 10, PatienceMax: 1000}, State{}, 0, nil)
+	r.Start()
+	e, next := Edge{1, 0}, uint64(0)
+	arrive := func(log uint64) {
+		_, err := r.Receive(Message{Header: messages.Header{Src: 1, Log: log}, Payload: []byte{byte(log)}})
+		require.NoError(t, err)
+		if log == next {
+			next++
+			r.Read(e)
+		}
+	}
+	// waits is how long it takes until the rank asks.
+	waits := func(now int64) int64 {
+		r.Tick(now, []Edge{e})
+		for at := now + 1; ; at++ {
+			if len(r.Tick(at, []Edge{e}).Control) > 0 {
+				return at - now
+			}
+		}
+	}
+	for _, want := range []int64{10, 20, 40, 40, 40} {
+		require.Equal(t, want, waits(int64(1000*next)))
+		arrive(next)
+		arrive(next - 1) // the answer to the request
+	}
+	require.Equal(t, uint64(5), r.Stats().Asked)
+	require.Equal(t, uint64(5), r.Stats().Hasty)
+	arrive(next - 1) // no request was before it
+	require.Equal(t, uint64(5), r.Stats().Hasty)
+	for range calmMax {
+		arrive(next)
+	}
+	require.Equal(t, int64(20), waits(1_000_000))
+}

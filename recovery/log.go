@@ -56,6 +56,7 @@ type inbox struct {
 	until uint64
 
 	asked    int64 // time of the last request
+	hasty    bool  // it was made because of the time, and the first duplicate after it says that it was in vain
 	patience int64 // until the next
 }
 

@@ -90,12 +90,15 @@ type Rank struct {
 	done  bool
 
 	every uint32 // steps between snapshots, as far as this rank knows
+	rto   int64  // patience with a message that is due: more where requests were in vain
+	calm  int    // messages delivered since rto last changed
 
 	asked    int64 // time at which it last told that it is done
 	patience int64 // until it tells that again; 0: it has not yet
 
 	bytes             int64 // in the log
 	dropped, replayed uint64
+	requests, vain    uint64
 }
 
 // peer is what a rank knows of another.
@@ -121,7 +124,7 @@ func New(o Options, at State, gen uint32, durable []uint32) *Rank {
 	if o.Patience == 0 {
 		o.Patience, o.PatienceMax = PatienceDefault, PatienceMaxDefault
 	}
-	r := &Rank{o: o, out: map[Edge]*outLog{}, in: map[Edge]*inbox{}, peers: make([]peer, o.World), gen: gen, start: at.Step, every: o.Every}
+	r := &Rank{o: o, out: map[Edge]*outLog{}, in: map[Edge]*inbox{}, peers: make([]peer, o.World), gen: gen, start: at.Step, every: o.Every, rto: o.Patience}
 	r.peers[o.Rank].durable = sorted(durable)
 	r.peers[o.Rank].incarnation = o.Incarnation
 	for e, n := range at.Sent {
@@ -228,6 +231,7 @@ func (r *Rank) Receive(m Message) (fx Effects, err error) {
 	}
 	if m.Header.Log < in.need {
 		r.dropped++
+		r.hasty(in)
 		if r.o.Planted == DoubleApply && r.ready {
 			fx.Deliver = append(fx.Deliver, m)
 		}
@@ -263,6 +267,7 @@ func (r *Rank) deliver(e Edge, fx *Effects) {
 		in.handed++
 		delete(in.kept, in.need)
 		in.note(m)
+		r.relax()
 		fx.Deliver = append(fx.Deliver, m)
 		if in.more && in.need >= in.until {
 			in.more = false
@@ -345,10 +350,11 @@ func (r *Rank) Ready() bool { return r.ready }
 type Stats struct {
 	LogBytes          int64
 	Dropped, Replayed uint64 // messages that came again; messages that were sent again
+	Asked, Hasty      uint64 // requests by Tick; those of them that were in vain: the message was on its way
 }
 
 // Stats are the figures so far.
-func (r *Rank) Stats() Stats { return Stats{r.bytes, r.dropped, r.replayed} }
+func (r *Rank) Stats() Stats { return Stats{r.bytes, r.dropped, r.replayed, r.requests, r.vain} }
 
 // edges are the keys of a map in order: nothing depends on the order of maps.
 func edges[V any](m map[Edge]V) []Edge {
