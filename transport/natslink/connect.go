@@ -68,13 +68,18 @@ func (n *Network) dial(name string, timeout time.Duration, more ...nats.Option) 
 	return c, nil
 }
 
+// refusal says whether an error is of a server that is there and will say the same again.
+func refusal(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) ||
+		errors.Is(err, nats.ErrNkeysNotSupported)
+}
+
 // explain says what to do about a refused first connection.
 func (n *Network) explain(err error) error {
 	hint := "is the server running there, and is the URL right?"
 	text := err.Error()
 	switch {
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
-		errors.Is(err, nats.ErrNkeysNotSupported):
+	case refusal(err):
 		hint = "look at the user in the URL, or the credentials or NKey file"
 	case errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted), strings.Contains(text, "tls:"),
 		strings.Contains(text, "x509:"), strings.Contains(text, "certificate"):

@@ -66,7 +66,7 @@ func (n *Network) greet(ctx context.Context) error {
 		timeout = max(time.Millisecond, min(timeout, time.Until(d)))
 	}
 	c, err := n.dial("phalanx start", timeout)
-	for err != nil && n.opts.Await && ctx.Err() == nil {
+	for err != nil && n.opts.Await && ctx.Err() == nil && !refusal(err) {
 		n.log.Warn("waiting for a server", zap.Error(err))
 		select {
 		case <-ctx.Done():

@@ -93,6 +93,7 @@ func TestPassword(t *testing.T) {
 	s := external(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
 	address := strings.TrimPrefix(s.ClientURL(), "nats://")
 	refused(t, Options{URL: "nats://" + address}, "Authorization Violation", "look at the user in the URL")
+	refused(t, Options{URL: "nats://" + address, Await: true}, "Authorization Violation") // nobody waits for another answer
 	n := start(t, Options{URL: "nats://me:secret@" + address})
 	in := open(t, n, 0)
 	in.send(t, 0, 0, []byte("to myself"))
