@@ -187,21 +187,23 @@ func TestExampleJ1(t *testing.T) {
 func TestExampleJ3(t *testing.T) {
 	s := ownServer(t, t.TempDir())
 	_, js := jet(t, s.URL())
-	publish := func(id string) bool {
-		ack, err := js.Publish(t.Context(), "shards", []byte{1}, jetstream.WithMsgID(id))
+	stream := func(name string, window time.Duration) (publish func(id string) bool) {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}, Duplicates: window})
 		require.NoError(t, err)
-		return !ack.Duplicate
+		return func(id string) bool {
+			ack, err := js.Publish(t.Context(), name, []byte{1}, jetstream.WithMsgID(id))
+			require.NoError(t, err)
+			return !ack.Duplicate
+		}
 	}
-	stream := func(window time.Duration) {
-		_, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"shards"}, Duplicates: window})
-		require.NoError(t, err)
-	}
-	stream(time.Hour)
+	publish := stream("an-hour", time.Hour)
 	require.True(t, publish("asked for again"))
 	require.False(t, publish("asked for again"), "swallowed: who asked waits for ever")
-	stream(100 * time.Millisecond)
+	publish = stream("a-moment", 100*time.Millisecond)
 	require.True(t, publish("late"))
-	require.Eventually(t, func() bool { return publish("late") }, patience, 150*time.Millisecond, "added twice")
+	for began := time.Now(); !publish("late"); time.Sleep(150 * time.Millisecond) { // until it is added twice
+		require.Less(t, time.Since(began), patience)
+	}
 
 	life := func(inc uint32) *Network {
 		return start(t, Options{URL: s.URL(), Run: "j3", Ranks: 2, Incarnation: inc})
@@ -317,7 +319,12 @@ func TestExampleJ8(t *testing.T) {
 	for i := range 3 {
 		out.send(1, payload(i, 400_000))
 	}
-	inHand := []transport.Message{held.take(t), held.take(t)} // a window
+	ask := recovery.EncodeControl(recovery.Control{Kind: recovery.Need, Src: 1, Incarnation: 1, Numbers: map[uint16]uint64{1: 0}})
+	for began := time.Now(); held.waiting() < 2; time.Sleep(20 * time.Millisecond) { // the servers may not know each other yet
+		held.control(t, 0, string(ask))
+		require.Less(t, time.Since(began), patience)
+	}
+	inHand := []transport.Message{held.take(t), held.take(t)}
 	servers[1].Close()
 
 	in := join(t, at(2, urls[2]), 1, nil)
