@@ -51,7 +51,7 @@ func (g *group) Receive(ctx actor.Context) {
 		if g.broken {
 			return
 		}
-		g.run.hook(g.place.Rank, BeforeApply)
+		g.run.hook(g.place.Rank, inMessage(BeforeApply, m.m.Header))
 		out, completions, err := g.machine.Deliver(m.m.Header, m.m.Payload)
 		g.send(out)
 		for _, c := range completions {
@@ -73,12 +73,12 @@ func (g *group) Receive(ctx actor.Context) {
 func (g *group) send(out []collective.Outgoing) {
 	for _, o := range out {
 		o.Header.Run, o.Header.Build = g.run.job.Run, g.run.job.Build
-		g.run.hook(g.place.Rank, BeforeSend)
+		g.run.hook(g.place.Rank, inMessage(BeforeSend, o.Header))
 		if err := g.give(transport.Message{Header: o.Header, Payload: o.Payload}); err != nil {
 			g.fail("link", err)
 			return
 		}
-		g.run.hook(g.place.Rank, AfterSend)
+		g.run.hook(g.place.Rank, inMessage(AfterSend, o.Header))
 	}
 }
 

@@ -45,7 +45,7 @@ type Job struct {
 	Part *Part
 	// Hook is called at points where a rank may be made to fail, and may panic; from several goroutines at once. nil: nobody
 	// looks.
-	Hook func(rank int, point string)
+	Hook func(rank int, at Passage)
 	// Network carries the run's messages. Run opens all its links and closes it.
 	Network transport.Network
 	// Run and Build are stamped on every header; zero leaves them to the link.

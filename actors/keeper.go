@@ -237,7 +237,7 @@ func (k *keeper) keep(ctx actor.Context, step uint32, s snapshot.State) {
 		return
 	}
 	k.saved[step] = s
-	if k.passes(ctx, AfterSnapshot) {
+	if k.passes(ctx, between(AfterSnapshot, step)) {
 		k.do(ctx, k.machine.Saved(step))
 	}
 }
@@ -279,7 +279,7 @@ func (k *keeper) do(ctx actor.Context, fx recovery.Effects) {
 	if fx.Every > 0 {
 		k.every.Store(fx.Every)
 	}
-	if fx.Committed && k.passes(ctx, BeforeCommit) {
+	if fx.Committed && k.passes(ctx, between(BeforeCommit, k.machine.Generation())) {
 		k.commit(k.machine.Generation())
 	}
 	if fx.Jump && k.machine != nil {
@@ -300,17 +300,17 @@ func (k *keeper) groupOf(m recovery.Message) *actor.PID {
 }
 
 // passes is a point at which the rank may be made to fail; false if it has died.
-func (k *keeper) passes(ctx actor.Context, point string) (alive bool) {
+func (k *keeper) passes(ctx actor.Context, at Passage) (alive bool) {
 	if k.done {
 		return true
 	}
 	defer func() {
 		if v := recover(); v != nil {
 			stack := debug.Stack()
-			k.died(ctx, died{life: k.inc, err: &RankError{Place: k.run.place(k.rank), Part: "keeper at " + point, Cause: panicked(v, stack), Stack: stack}})
+			k.died(ctx, died{life: k.inc, err: &RankError{Place: k.run.place(k.rank), Part: "keeper at " + at.Point, Cause: panicked(v, stack), Stack: stack}})
 		}
 	}()
-	k.run.hook(k.rank, point)
+	k.run.hook(k.rank, at)
 	return true
 }
 

@@ -116,7 +116,7 @@ func (k *keeper) durable(ctx actor.Context, m stored) {
 		return
 	}
 	k.steps = append(k.steps, m.step)
-	if k.passes(ctx, AfterSnapshot) {
+	if k.passes(ctx, between(AfterSnapshot, m.step)) {
 		k.do(ctx, k.machine.Saved(m.step))
 	}
 }

@@ -69,11 +69,30 @@ func (k *keeper) recordLife(step uint32) {
 	k.record.Life(k.inc, step)
 }
 
+// Passage is a rank coming by a point.
+type Passage struct {
+	Point string
+	// Step is, from 1, the step in which it comes by; of snapshots the last step that is in it, of BeforeCommit the last step
+	// committed, of AfterRestart the first step that is computed again. 0: before the first.
+	Step       int
+	Microbatch int // of the rank, from 0; −1: of none
+}
+
 // hook passes a point at which a rank may be made to fail.
-func (r *run) hook(rank int, point string) {
+func (r *run) hook(rank int, at Passage) {
 	if r.job.Hook != nil {
-		r.job.Hook(rank, point)
+		r.job.Hook(rank, at)
 	}
+}
+
+// inMessage is a point passed with a message.
+func inMessage(point string, h messages.Header) Passage {
+	return Passage{Point: point, Step: int(h.Step) + 1, Microbatch: int(h.Microbatch)}
+}
+
+// between is a point passed between steps, step of them done.
+func between(point string, step uint32) Passage {
+	return Passage{Point: point, Step: int(step), Microbatch: -1}
 }
 
 // lost reports the failure of a rank: a panic to its keeper, if it has one, anything else to the supervisor by way of the
@@ -128,7 +147,7 @@ func (k *rank) boundary() func(step int, local func() []byte) {
 		if step%int(k.life.every.Load()) != 0 {
 			return
 		}
-		k.run.hook(k.rank, BeforeSnapshot)
+		k.run.hook(k.rank, between(BeforeSnapshot, uint32(step)))
 		k.run.system.Root.Send(k.life.keeper, localState{k.life.n, uint32(step), local()})
 		for _, g := range k.groups {
 			k.run.system.Root.Send(g, askState{uint32(step)})

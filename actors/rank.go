@@ -122,7 +122,7 @@ func (k *rank) make() ([]func(nn.Comm), error) {
 		return k.run.job.Programs(k.rank, k.run.emitter(k.rank))
 	}
 	if k.run.livesAgain(k.life.n) {
-		k.run.hook(k.rank, AfterRestart)
+		k.run.hook(k.rank, between(AfterRestart, k.life.from.At.Step+1))
 	}
 	l := Life{Incarnation: k.life.n, Local: k.life.from.Local, Boundary: k.boundary()}
 	if k.run.part() == nil {

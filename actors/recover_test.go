@@ -33,13 +33,13 @@ type trained struct {
 }
 
 // trainWith trains with recovery; hook may panic.
-func trainWith(t *testing.T, s *config.Scenario, source model.Source, n transport.Network, every int, hook func(rank int, point string)) trained {
+func trainWith(t *testing.T, s *config.Scenario, source model.Source, n transport.Network, every int, hook func(rank int, at Passage)) trained {
 	t.Helper()
 	return trainWrapped(t, s, source, n, every, hook, func(Life, []func(nn.Comm)) {})
 }
 
 // trainWrapped is trainWith with programs that wrap changes.
-func trainWrapped(t *testing.T, s *config.Scenario, source model.Source, n transport.Network, every int, hook func(rank int, point string),
+func trainWrapped(t *testing.T, s *config.Scenario, source model.Source, n transport.Network, every int, hook func(rank int, at Passage),
 	wrap func(Life, []func(nn.Comm))) trained {
 	t.Helper()
 	var mu sync.Mutex
@@ -76,11 +76,11 @@ func trainWrapped(t *testing.T, s *config.Scenario, source model.Source, n trans
 }
 
 // panicsAt is a hook that panics when a rank passes a point for the nth time.
-func panicsAt(rank int, point string, count int) func(int, string) {
+func panicsAt(rank int, point string, count int) func(int, Passage) {
 	var mu sync.Mutex
 	passed := 0
-	return func(r int, p string) {
-		if r != rank || p != point {
+	return func(r int, p Passage) {
+		if r != rank || p.Point != point {
 			return
 		}
 		mu.Lock()

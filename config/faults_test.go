@@ -17,6 +17,7 @@ faults:
   - {at: {rank: 0, hook: after-snapshot}, action: hang}
   - {at: {rank: 0, hook: after-snapshot}, action: panic}
   - {server: nats-2, at: {step: 2}, action: pause, ms: 300}
+  - {drop: 0.1}
 `))
 	var got []string
 	for _, p := range s.NeedsProcs {
@@ -32,6 +33,7 @@ faults:
 		"f.yaml:18:41: faults.1.action:" + need + "snapshots are on a disk only there",
 		"f.yaml:19:43: faults.2.action:" + need + "a rank that hangs is killed with its process, and in one process that is the whole run",
 		"f.yaml:21:6: faults.4.server:" + need + "the servers of run --procs are what fails",
+		"f.yaml:22:5: faults.5:" + need + "within one process nothing asks again for what is lost",
 	}, got)
 	require.Empty(t, parsed(t, goodFile).NeedsProcs)
 }

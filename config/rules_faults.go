@@ -35,7 +35,6 @@ func (c *checker) fault(f *Injected, at string) {
 		c.fail(at, "says nothing that fails; expected at: {rank, hook} and an action, during and link with a share of messages, or server with at.step and an action")
 	}
 	c.window(f, at)
-	c.later(f, at)
 }
 
 // anyBad reports whether a key with a prefix has a problem.
@@ -163,6 +162,7 @@ func (c *checker) linkFault(f *Injected, at string) {
 	if c.s.Recovery.SnapshotEvery == 0 {
 		c.fail(at, "a message that is lost is asked for again by recovery alone; set recovery.snapshot_every above 0", "recovery.snapshot_every")
 	}
+	c.needsProcs(at, "within one process nothing asks again for what is lost")
 }
 
 // serverFault: a NATS server is killed or stopped.
@@ -269,21 +269,5 @@ func (c *checker) processes() {
 		} else if k.set {
 			c.needsProcs(k.key, k.why)
 		}
-	}
-}
-
-// later refuses what no part of the program does yet.
-func (c *checker) later(f *Injected, at string) {
-	const not = "not in this version; supported now: "
-	_, point := ParsePoint(f.At.Hook)
-	switch {
-	case f.OfLink():
-		c.fail(at, "faults of links are "+not+"at with rank, hook and count, and action: panic")
-	case point || f.At.Hook == MidOptimizer || f.At.Hook == GradReduce:
-		c.fail(at+".at.hook", fmt.Sprintf("found %s, which is %sbefore-send, after-send, before-apply, before-snapshot, after-snapshot, before-commit, after-restart", f.At.Hook, not))
-	case f.At.Step != nil && f.OfRank():
-		c.fail(at+".at.step", not+"count")
-	case f.Action == "slow":
-		c.fail(at+".action", "found slow, which is "+not+"panic")
 	}
 }

@@ -55,6 +55,7 @@ func (r *Rank[T]) depthForward(c nn.Comm, k int, arena *tensor.Arena[T]) depthSa
 	ctx.Aux.Divisor = r.auxDivisor()
 	in := mtp.Roll(ctx, from.in)
 	ctx.SetPad(in.Pad)
+	r.point(ctx, "forward")
 	h, saved := d.Forward(ctx, in)
 	next := in
 	next.Hidden = h
@@ -89,6 +90,7 @@ func (r *Rank[T]) auxDivisor() float64 {
 
 func (r *Rank[T]) depthBackward(c nn.Comm, k int, s depthSaved[T]) {
 	s.c.Site.Phase = nn.Backward
+	r.point(s.c, "backward")
 	dh := c.Recv(0, portGrad).(tensor.Mat[T])
 	if r.isHere(k + 1) {
 		dh = s.c.Add(dh, c.Recv(nn.Program(k+1), portChain).(tensor.Mat[T]))

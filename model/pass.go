@@ -141,6 +141,7 @@ func (r *Rank[T]) trunk(p *pass[T], ch *chunk[T], depths bool) flow[T] {
 	}
 	for _, i := range ch.Layers {
 		ctx := p.c.At(i, fmt.Sprintf("layer.%d", i))
+		r.point(ctx, "forward")
 		y, saved := r.layers[i].Forward(ctx, f.x)
 		ctx.ObserveMat("hidden", y, ctx.RowsLayout(), nn.Whole)
 		p.saved = append(p.saved, saved)
@@ -181,7 +182,9 @@ func (r *Rank[T]) backward(p *pass[T], ch *chunk[T]) {
 	}
 	for i := len(ch.Layers) - 1; i >= 0; i-- {
 		l := ch.Layers[i]
-		d = r.layers[l].Backward(p.c.At(l, fmt.Sprintf("layer.%d", l)), p.saved[i], d)
+		ctx := p.c.At(l, fmt.Sprintf("layer.%d", l))
+		r.point(ctx, "backward")
+		d = r.layers[l].Backward(ctx, p.saved[i], d)
 		r.layerDone(p, l)
 	}
 	switch {

@@ -37,6 +37,10 @@ type Env struct {
 	// a rank that begins with them in Local goes on from there with the same bits.
 	Boundary func(step int, local func() []byte)
 	Local    []byte // wins over Resume; nil: none
+	// Point is told of points that the programs pass in training, before what they are named after: layer.0.forward,
+	// mtp.1.backward, grad-reduce, and mid-optimizer when half of the parameters have moved. step is 0-based, microbatch the
+	// rank's own, −1 of none. It may panic. nil: nobody looks.
+	Point func(point string, step, microbatch int)
 	// Save takes this rank's share of a checkpoint and returns its part of the table of contents, once it is durable. nil:
 	// there are no checkpoints.
 	Save func(Snapshot) (part []byte, err error)

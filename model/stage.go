@@ -1,6 +1,7 @@
 package model
 
 import (
+	"phalanx/config"
 	"phalanx/config/mutation"
 	"phalanx/mesh"
 	"phalanx/messages"
@@ -169,6 +170,7 @@ func (r *Rank[T]) update(c nn.Comm, i int, rates train.Rates) (norm float64, ski
 	r.showProbe(c, site)
 	r.checkGrads(i, -1)
 	r.joinUses(c, site)
+	r.pointOf(config.GradReduce, i)
 	r.reduceGrads(c, site)
 	norms := r.grads.Norms(c, site, r.mut)
 	if r.env.Observer != nil {
@@ -176,7 +178,7 @@ func (r *Rank[T]) update(c nn.Comm, i int, rates train.Rates) (norm float64, ski
 		r.showShards(c, "grads", i, func(p *nn.Param[T]) []T { return p.Grad })
 	}
 	if skipped = r.env.Scenario.Train.SkipNaNSteps && !train.Finite(norms); !skipped {
-		r.adam.Step(rates, norms)
+		r.adam.Step(rates, norms, func() { r.pointOf(config.MidOptimizer, i) })
 		r.grads.GatherWeights(c, site)
 	}
 	if !r.mut.Has(mutation.BiasPerMicrobatch) {

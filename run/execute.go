@@ -51,6 +51,7 @@ type job struct {
 	weights   map[int]*gathering // by steps done
 	probes    map[int]*gathering // by 0-based step
 	lives     lives
+	faults    *faults
 	recorders recorders
 	saver     saver
 	launched  *launch // a run of several processes
@@ -89,6 +90,9 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	}
 	if j.observes = j.wants(); j.observes != nil {
 		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), j.observes)
+	}
+	if j.faults, err = newFaults(s.Faults, ""); err != nil {
+		return nil, errors.Join(err, j.close())
 	}
 	if j.routing, err = j.openRouting(); err != nil {
 		return nil, errors.Join(err, j.close())
@@ -185,7 +189,7 @@ func (j *job) actorJob(network transport.Network) actors.Job {
 		Compute:      &j.figures.compute,
 		Clock:        j.o.ComputeClock,
 		Recovery:     j.recovery(),
-		Hook:         j.faults(),
+		Hook:         j.faults.hook(),
 		Programs: func(rank int, emit func(messages.Event)) ([]func(nn.Comm), error) {
 			return model.Programs(j.env(rank, emit))
 		},
@@ -202,6 +206,11 @@ func (j *job) env(rank int, emit func(messages.Event)) model.Env {
 	}
 	if j.record != nil {
 		env.Observer = j.record.For(rank)
+	}
+	if j.faults.ofProgram() {
+		env.Point = func(point string, step, microbatch int) {
+			j.faults.pass(rank, actors.Passage{Point: point, Step: step + 1, Microbatch: microbatch})
+		}
 	}
 	env.Shards = func(what string, step int, shards []model.ShardView) { j.shards(rank, what, step, shards) }
 	return env

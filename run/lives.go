@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"phalanx/actors"
@@ -131,44 +130,17 @@ func (o *observer) Forget(step int) {
 	}
 }
 
-// FaultError is the panic that a scenario asked for.
-type FaultError struct{ At config.Passage }
-
-func (e *FaultError) Error() string {
-	return fmt.Sprintf("the scenario's fault at %s %d of rank %d", e.At.Hook, e.At.Count, *e.At.Rank)
-}
-
-// faults makes ranks fail as the scenario says; nil: it says nothing.
-func (j *job) faults() func(rank int, point string) {
-	list := j.s.Faults
-	if len(list) == 0 {
-		return nil
-	}
-	passed := make([]atomic.Int64, len(list))
-	return func(rank int, point string) {
-		var hit *config.Injected
-		for i := range list {
-			if at := &list[i].At; at.Rank != nil && *at.Rank == rank && at.Hook == point && passed[i].Add(1) == int64(at.Count) {
-				hit = &list[i]
-			}
-		}
-		if hit != nil {
-			panic(&FaultError{hit.At})
-		}
-	}
-}
-
 const withoutFaults = "without_faults"
 
 func (j *job) expectsWithoutFaults() bool {
 	return slices.ContainsFunc(j.s.Expect, func(e config.Expect) bool { return e.SameAs == withoutFaults })
 }
 
-// withoutFaults runs the scenario without faults and recovery.
+// withoutFaults runs the scenario without faults and recovery, in this process.
 func (j *job) withoutFaults(ctx context.Context) (*Report, error) {
 	s := j.s
-	s.Faults, s.Expect, s.Recovery.SnapshotEvery, s.Recovery.Recording, s.Recovery.Supervisors, s.Transport.Servers = nil, nil, 0, false, 1, 1
-	s.NeedsProcs = nil
+	s.Faults, s.Expect, s.Recovery, s.NeedsProcs = nil, nil, config.Recovery{CollectiveTimeoutS: s.Recovery.CollectiveTimeoutS}, nil
+	s.Transport.Servers = 1
 	s.Checkpoint.Save, s.Checkpoint.SaveInterval = "", 0
 	var err error
 	if j.loadedFrom != "" { // what is the newest may have changed since

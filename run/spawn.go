@@ -15,7 +15,7 @@ import (
 //	scenario.yaml    what is run, with all defaults
 //	run.json         spawn: what else a process must know
 //	snapshots/       of all ranks
-//	faults/          a file for each fault that has happened
+//	faults/          how often ranks have come by the points of faults
 //	nats-1/ …        JetStream's files of the servers
 //	worker-0.log …   what the processes have written on their standard error
 const (

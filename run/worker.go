@@ -58,6 +58,9 @@ func work(ctx context.Context, o WorkerOptions) error {
 		return err
 	}
 	defer w.job.close()
+	if w.job.faults, err = newFaults(s.Faults, filepath.Join(o.Dir, spawnFaults)); err != nil {
+		return err
+	}
 	if sp.Case != "" {
 		c, err := golden.Load(sp.Case)
 		if err != nil {
@@ -94,7 +97,6 @@ type worker struct {
 	plane  *plane.Plane
 	life   *plane.Worker
 	status *actors.Status
-	hook   func(rank int, point string) // makes ranks fail; nil: nobody does
 
 	mu      sync.Mutex
 	began   time.Time // when the ranks were there
@@ -113,7 +115,7 @@ func (s *spawn) links(j *job, incarnation uint32) natslink.Options {
 	t, ranks := j.s.Transport, j.s.Sizes().World()+1
 	o := natslink.Options{URL: s.URL, PieceBytes: t.PieceBytes, Creds: j.credential(t.Creds), NKey: j.credential(t.NKey),
 		TLSCA: j.credential(t.TLSCA), TLSCert: j.credential(t.TLSCert), TLSKey: j.credential(t.TLSKey),
-		Run: s.Run, Build: s.Build, Incarnation: incarnation, Ranks: ranks, Logger: j.o.Logger}
+		Run: s.Run, Build: s.Build, Incarnation: incarnation, Ranks: ranks, Wire: wire(j.s.Faults, incarnation), Logger: j.o.Logger}
 	if len(s.Servers) > 0 {
 		o.MaxPending = natslink.ServerMaxPending(ranks, 0)
 	}
@@ -132,7 +134,6 @@ func (w *worker) train(ctx context.Context) error {
 	w.began, w.network = time.Now(), network
 	w.mu.Unlock()
 	aj := w.job.actorJob(network)
-	w.hook = aj.Hook
 	aj.Part = &actors.Part{Ranks: w.spawn.ranksOf(w.o.Worker, w.job.s.Sizes().World()), Incarnation: w.o.Incarnation,
 		Stores: func(rank int) (actors.Store, error) { return w.store(ctx, rank) }, Status: w.status, Die: w.die}
 	_, err = actors.Run(ctx, aj)
@@ -144,17 +145,9 @@ func (w *worker) store(ctx context.Context, rank int) (actors.Store, error) {
 	return snapshot.Open(filepath.Join(w.o.Dir, spawnSnapshots), snapshot.Options{
 		Rank: rank, Incarnation: w.o.Incarnation, Build: w.spawn.Build, Keep: w.job.s.Recovery.Recording,
 		Fence: func() error { return w.life.Check(ctx) },
-		Hook:  func(point string) error { return w.pass(rank, point) },
+		Hook:  w.job.faults.onDisk(rank),
 		Warn:  func(err error) { w.o.Logger.Warn("a snapshot is left out", zap.Error(err)) },
 	})
-}
-
-// pass passes a point within the writing of a snapshot.
-func (w *worker) pass(rank int, point string) error {
-	if w.hook != nil {
-		w.hook(rank, point)
-	}
-	return nil
 }
 
 // die ends this process at a panic in a rank.

@@ -38,7 +38,7 @@ type Options struct {
 	Fence func() error
 	// Hook is called at points at which a rank may be made to fail, in the goroutine that writes; an error there is one of
 	// the disk. nil: nobody looks.
-	Hook func(point string) error
+	Hook func(point string, step uint32) error
 	Keep bool            // Commit removes nothing: a recording wants all
 	Disk Disk            // nil: that of this machine
 	Warn func(err error) // told of every file that is left out, a *FileError; nil: nobody is

@@ -200,7 +200,7 @@ func TestFence(t *testing.T) {
 			return gone
 		}
 		return nil
-	}, Hook: func(point string) error {
+	}, Hook: func(point string, _ uint32) error {
 		passed = append(passed, point)
 		return nil
 	}})
@@ -219,7 +219,7 @@ func TestQueueIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	begun, goOn := make(chan bool), make(chan bool)
 	first := true
-	s, _ := open(t, dir, Options{Incarnation: 1, Hook: func(point string) error {
+	s, _ := open(t, dir, Options{Incarnation: 1, Hook: func(point string, _ uint32) error {
 		if first && point == MidSnapshot {
 			first = false
 			begun <- true
@@ -255,7 +255,7 @@ func TestQueueIsBounded(t *testing.T) {
 // The hook stands for a disk that fails at that point.
 func TestHookFails(t *testing.T) {
 	dir := t.TempDir()
-	s, _ := open(t, dir, Options{Incarnation: 1, Hook: func(point string) error {
+	s, _ := open(t, dir, Options{Incarnation: 1, Hook: func(point string, _ uint32) error {
 		if point == MidSnapshot {
 			return syscall.ENOSPC
 		}

@@ -112,12 +112,12 @@ func (s *Store) save(step uint32, sections [][]byte) error {
 	if err != nil {
 		return err
 	}
-	return s.pass(path, AfterSnapshot)
+	return s.pass(path, AfterSnapshot, step)
 }
 
 // mayAppear is asked before a file gets its name.
 func (s *Store) mayAppear(path string, step uint32) error {
-	if err := s.pass(path, MidSnapshot); err != nil || s.o.Fence == nil {
+	if err := s.pass(path, MidSnapshot, step); err != nil || s.o.Fence == nil {
 		return err
 	}
 	if err := s.o.Fence(); err != nil {
@@ -127,11 +127,11 @@ func (s *Store) mayAppear(path string, step uint32) error {
 }
 
 // pass is a point at which the rank may be made to fail.
-func (s *Store) pass(path, point string) error {
+func (s *Store) pass(path, point string, step uint32) error {
 	if s.o.Hook == nil {
 		return nil
 	}
-	if err := s.o.Hook(point); err != nil {
+	if err := s.o.Hook(point, step); err != nil {
 		return disk.Failed(path, point, 0, err)
 	}
 	return nil

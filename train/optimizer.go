@@ -72,10 +72,17 @@ func (a *Adam[T]) decays(s *nn.Spec) bool {
 	return s.Decay() || a.cfg.ApplyWDToQKLayernorm && (strings.HasSuffix(s.Name, ".q_norm.weight") || strings.HasSuffix(s.Name, ".k_norm.weight"))
 }
 
-// Step updates what this rank holds with each group's clip factor. A step without tokens is an ordinary step.
-func (a *Adam[T]) Step(r Rates, norms map[string]float64) {
+// Step updates what this rank holds with each group's clip factor. A step without tokens is an ordinary step. middle is
+// called when half of it has moved; nil: nobody looks.
+func (a *Adam[T]) Step(r Rates, norms map[string]float64, middle func()) {
 	a.count()
-	for _, x := range a.held {
+	if middle == nil {
+		middle = func() {}
+	}
+	if len(a.held) == 0 {
+		middle()
+	}
+	for i, x := range a.held {
 		h := kernel.AdamWStep[T]{LR: T(r.LR), Beta1: T(a.cfg.AdamBeta1), Beta2: T(a.cfg.AdamBeta2), Eps: T(a.cfg.AdamEps),
 			OneMinusBeta1: T(1 - a.cfg.AdamBeta1), OneMinusBeta2: T(1 - a.cfg.AdamBeta2),
 			BiasCorr1: T(1 - a.pow1), BiasCorr2: T(1 - a.pow2), GradScale: T(a.Clip(norms[x.Spec.Group]))}
@@ -88,5 +95,8 @@ func (a *Adam[T]) Step(r Rates, norms map[string]float64) {
 		kernel.Parallel(len(x.grad), adamPart, func(from, to int) {
 			kernel.AdamW(x.Weight[from:to], x.grad[from:to], x.ExpAvg[from:to], x.ExpAvgSq[from:to], h)
 		})
+		if i == (len(a.held)-1)/2 {
+			middle()
+		}
 	}
 }

@@ -129,7 +129,7 @@ func run[T tensor.Float](t require.TestingT, w *world, l train.Layout, steps int
 				g.Reduce(c, site, 0)
 				r.norms = append(r.norms, g.Norms(c, site, 0))
 				g.GatherGrads(c, site)
-				a.Step(train.Rates{LR: 0.01, DecoupledLR: 0.01, WeightDecay: 0.1}, r.norms[step])
+				a.Step(train.Rates{LR: 0.01, DecoupledLR: 0.01, WeightDecay: 0.1}, r.norms[step], nil)
 				g.GatherWeights(c, site)
 			}
 			r.weights, r.grads = map[string][]T{}, map[string][]T{}

@@ -25,7 +25,7 @@ func TestStateCarriesOn(t *testing.T) {
 				x.Grad[i], q.ByName(x.Name).Grad[i] = grad+float64(i), grad+float64(i)
 			}
 		}
-		a.Step(train.Rates{LR: 0.01, WeightDecay: 0.1}, map[string]float64{})
+		a.Step(train.Rates{LR: 0.01, WeightDecay: 0.1}, map[string]float64{}, nil)
 	}
 	for i := range 5 {
 		step(a, float64(i))

@@ -36,7 +36,7 @@ func TestAdamWFirstStep(t *testing.T) {
 		}
 	}
 	a := adamOf(config.Optimizer{AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEps: 1e-12}, p)
-	a.Step(train.Rates{LR: 0.1, WeightDecay: 0.1}, map[string]float64{})
+	a.Step(train.Rates{LR: 0.1, WeightDecay: 0.1}, map[string]float64{}, nil)
 	require.InDeltaSlice(t, []float64{0.89, 0.89}, p.List[0].Data, 1e-10)
 	require.InDelta(t, 0.9, p.List[1].Data[0], 1e-10)
 }
@@ -54,7 +54,7 @@ func TestParameterGroups(t *testing.T) {
 			q.Data[0] = 1
 		}
 		a := adamOf(config.Optimizer{AdamEps: 1e-8, ApplyWDToQKLayernorm: decays}, p)
-		a.Step(train.Rates{LR: 0.5, DecoupledLR: 0.25, WeightDecay: 0.5}, nil)
+		a.Step(train.Rates{LR: 0.5, DecoupledLR: 0.25, WeightDecay: 0.5}, nil, nil)
 		gain := 1.0
 		if decays {
 			gain = 0.75
@@ -80,6 +80,6 @@ func TestStepWithoutTokens(t *testing.T) {
 	p := twoParams(t)
 	p.List[0].Data[0] = 1
 	a := adamOf(config.Optimizer{AdamBeta1: 0.9, AdamBeta2: 0.95, AdamEps: 1e-8, WeightDecay: 0.1, ClipGrad: 1}, p)
-	a.Step(train.Rates{LR: 0.5, WeightDecay: 0.1}, map[string]float64{})
+	a.Step(train.Rates{LR: 0.5, WeightDecay: 0.1}, map[string]float64{}, nil)
 	require.InDelta(t, 0.95, p.List[0].Data[0], 1e-15)
 }
