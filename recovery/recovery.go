@@ -372,6 +372,14 @@ func sorted(steps []uint32) []uint32 {
 	return slices.Compact(s)
 }
 
+// Floor is the number that the log of an edge begins with: what is before it is freed.
+func (r *Rank) Floor(e Edge) uint64 {
+	if o := r.out[e]; o != nil {
+		return o.floor
+	}
+	return 0
+}
+
 // Sent is the number of messages that this rank has sent on an edge, in all of its lives up to here.
 func (r *Rank) Sent(e Edge) uint64 {
 	if o := r.out[e]; o != nil {

@@ -1,6 +1,11 @@
 package sim
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"sort"
+
 	"github.com/cespare/xxhash/v2"
 
 	"phalanx/collective"
@@ -117,6 +122,22 @@ func (c *cluster) watchLog(l *life) {
 				l.m.Stats().LogBytes))
 		}
 		c.watchDisks(l)
+	}
+}
+
+// watchFloors checks that a log has everything from the generation on (I4).
+func (c *cluster) watchFloors(l *life) {
+	if c.job.oracle == nil {
+		return
+	}
+	gen, all := l.m.Generation(), c.job.oracle.sent[l.n.rank]
+	for _, e := range slices.SortedFunc(maps.Keys(all), func(a, b recovery.Edge) int { return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Chan, b.Chan)) }) {
+		sent := all[e]
+		least := sort.Search(len(sent), func(i int) bool { return sent[i].step >= gen })
+		if floor := l.m.Floor(e); floor > uint64(least) {
+			c.fail(breaks(I4, "rank %d has freed messages of edge %s up to %d at generation %d, which begins with message %d", l.n.rank, e, floor, gen, least))
+			return
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func (m *minimizer) breaks(events []Event) bool {
 	if !errors.As(err, &found) {
 		return false
 	}
-	found.Options.Only = found.Events
+	found.Options.Only = append([]Event{}, found.Events...)
 	m.best = found
 	return true
 }

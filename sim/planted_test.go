@@ -20,7 +20,7 @@ var planted = map[string][]sim.Invariant{
 	recovery.NoJump.String():               {sim.I5},
 	recovery.EarlyApply.String():           {sim.I10},
 	recovery.DoubleApply.String():          {sim.I2},
-	recovery.TrimEarly.String():            {sim.I4, sim.I5, sim.I7},
+	recovery.TrimEarly.String():            {sim.I4},
 	recovery.DoneStopsServing.String():     {sim.I5},
 	recovery.StaleGeneration.String():      {sim.I4, sim.I7},
 	recovery.IncarnationUnchecked.String(): {sim.I5},

@@ -117,6 +117,7 @@ func (l *life) do(fx recovery.Effects) {
 	}
 	if fx.Committed {
 		l.logFrom = min(l.m.Generation(), l.step)
+		l.n.c.watchFloors(l)
 	}
 	if fx.Committed && !l.dies("before-commit") && !l.fenced() {
 		l.n.commit(l.m.Generation())
