@@ -183,7 +183,7 @@ func (j *job) beginning(r recording.Run, tape *recording.Tape, from int) (s snap
 // programsIn are the programs of a rank in the world of a replay.
 func (j *job) programsIn(w replay.World, rank int) ([]func(nn.Comm), error) {
 	env := j.env(rank, w.Emit)
-	env.Local, env.Boundary, env.Stop = w.Local, w.Boundary, w.Stop
+	env.Local, env.Boundary, env.Stop, env.Point = w.Local, w.Boundary, w.Stop, w.Point
 	if env.Save != nil {
 		env.Save = func(model.Snapshot) ([]byte, error) { return nil, nil } // the checkpoints are the run's
 	}

@@ -446,6 +446,15 @@ func TestReplayStops(t *testing.T) {
 		}
 		require.NotEmpty(t, r.Stopped.Programs)
 	}
+	// Of a step there are four microbatches, one pass of a layer in each, one reduction and one update.
+	for hook, at := range map[string][2]int{"layer.1.forward:6": {1, 1}, "mtp.2.backward:12": {2, 3}, "mtp.1.forward": {0, 0}, "mid-optimizer:3": {2, -1}, "grad-reduce:6": {5, -1}} {
+		r := replayed(t, dir, run.ReplayOptions{Rank: 1, Stop: hook})
+		require.Nil(t, r.Divergence)
+		require.NotNil(t, r.Stopped, hook)
+		require.EqualValues(t, at[0], r.Stopped.Step, hook)
+		require.Equal(t, at[1], r.Stopped.Microbatch, hook)
+		require.Len(t, r.Stopped.Losses, at[0], hook)
+	}
 	r := replayed(t, dir, run.ReplayOptions{Rank: 1, From: 2, Stop: "after-restart"})
 	require.NotNil(t, r.Stopped)
 	require.Zero(t, r.Sent)

@@ -133,7 +133,11 @@ func found(s run.ReplayStart, r replay.Result) []string {
 // standing says where a rank stands when its replay stops.
 func standing(r replay.Result) []string {
 	s := r.Stopped
-	lines := []string{fmt.Sprintf("%s, in step %d, microbatch %d", r.Ended, s.Step+1, s.Microbatch)}
+	first := fmt.Sprintf("%s, in step %d", r.Ended, s.Step+1)
+	if s.Microbatch >= 0 {
+		first += fmt.Sprintf(", microbatch %d", s.Microbatch)
+	}
+	lines := []string{first}
 	for _, p := range s.Programs {
 		lines = append(lines, "  "+p.String())
 	}
