@@ -15,17 +15,17 @@ import (
 
 func (a *app) benchVerb() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "bench gemm|moe|step",
-		Short: "measures matrix products, layers of experts or training steps, with the peak of the same minute beside them",
+		Use:   "bench gemm|moe|recovery|step",
+		Short: "measures matrix products, layers of experts, recovery or training steps, with the peak of the same minute beside them",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("phalanx bench: expected gemm, moe or step")
+				return usagef("phalanx bench: expected gemm, moe, recovery or step")
 			}
-			return usagef("phalanx bench: found %q, expected gemm, moe or step", args[0])
+			return usagef("phalanx bench: found %q, expected gemm, moe, recovery or step", args[0])
 		},
 	}
-	c.AddCommand(a.benchGemm(), a.benchMoE(), a.benchStep())
+	c.AddCommand(a.benchGemm(), a.benchMoE(), a.benchRecovery(), a.benchStep())
 	return c
 }
 
