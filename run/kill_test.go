@@ -61,7 +61,7 @@ model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, padded_vocab_siz
 train: {train_iters: 24, micro_batch_size: 1, global_batch_size: 2, dtype: fp32, threads: 1}
 optimizer: {lr: 0.01}
 dataset: {kind: synthetic, seq_length: 32}
-recovery: {snapshot_every: 3, rank_restarts: 1000, job_restarts: 1000}
+recovery: {snapshot_every: 3, rank_restarts: 1000, job_restarts: 1000, restart_window_s: 1}
 `,
 	"pp2-dp2": `
 name: kill-pp-dp
@@ -72,7 +72,7 @@ train: {train_iters: 24, micro_batch_size: 1, global_batch_size: 4, dtype: fp32,
 optimizer: {lr: 0.01}
 dataset: {kind: synthetic, seq_length: 16}
 dist: {world_size: 4}
-recovery: {snapshot_every: 2, rank_restarts: 1000, job_restarts: 1000}
+recovery: {snapshot_every: 2, rank_restarts: 1000, job_restarts: 1000, restart_window_s: 1}
 `}
 
 func killScenario(t *testing.T, layout string, kills int, overrides ...string) config.Scenario {
