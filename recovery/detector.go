@@ -11,7 +11,7 @@ const (
 	HungPatience = 20 // usual steps without progress, with nothing to wait for
 
 	gapsKept   = 64 // heartbeats of a worker whose distances are remembered
-	gapFactor  = 2  // a silence of so many times the longest of them is no accident
+	gapFactor  = 2  // a silence of so many times the longest of them but one is no accident
 	lateMax    = 5  // and no worker gets more than so many times the usual patience
 	startsKept = 16 // start-ups that are remembered
 	startFact  = 4  // a start-up that takes so many times the longest of them is none
@@ -187,13 +187,14 @@ func (d *Detector) Suspects(now int64) []Suspicion {
 	return list
 }
 
-// patience is how long a worker may be silent: six heartbeats, and more if they used to be late.
+// patience is how long a worker may be silent: six heartbeats, and more if they used to be late. One long silence is no
+// habit: a server was away.
 func (d *Detector) patience(w *watchedWorker) int64 {
 	usual := MissedMax * d.o.Interval
 	if !w.spoken {
 		return usual
 	}
-	return min(max(usual, gapFactor*w.gaps.max()), lateMax*usual)
+	return min(max(usual, gapFactor*w.gaps.second()), lateMax*usual)
 }
 
 // still is how long a rank may go without progress.
@@ -266,6 +267,16 @@ func (r *ring) max() int64 {
 		return 0
 	}
 	return slices.Max(r.values)
+}
+
+// second is the largest value but one; 0 of fewer than two.
+func (r *ring) second() int64 {
+	if len(r.values) < 2 {
+		return 0
+	}
+	s := slices.Clone(r.values)
+	slices.Sort(s)
+	return s[len(s)-2]
 }
 
 // median is the upper one of an even number; 0 of none.

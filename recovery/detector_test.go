@@ -116,16 +116,19 @@ func TestPatienceAdapts(t *testing.T) {
 	}
 	require.EqualValues(t, 60, d.patience(&d.workers[0]))
 	hear(d, RankBeat{Progress: 1}, 144)
-	require.EqualValues(t, 100, d.patience(&d.workers[0]), "twice the longest silence")
-	hear(d, RankBeat{Progress: 2}, 1000)
+	require.EqualValues(t, 60, d.patience(&d.workers[0]), "once is no habit")
+	hear(d, RankBeat{Progress: 2}, 224)
+	require.EqualValues(t, 100, d.patience(&d.workers[0]), "twice the longest silence but one")
+	hear(d, RankBeat{Progress: 3}, 1000)
+	hear(d, RankBeat{Progress: 4}, 2000)
 	require.EqualValues(t, 300, d.patience(&d.workers[0]), "no longer than that")
 	for i := range int64(gapsKept) {
-		hear(d, RankBeat{Progress: uint64(i)}, 1010+10*i)
+		hear(d, RankBeat{Progress: uint64(i)}, 2010+10*i)
 	}
 	require.EqualValues(t, 60, d.patience(&d.workers[0]), "and it is forgotten")
-	d.Begin(0, 2, 2000, 2000)
-	require.Empty(t, d.Suspects(2016+60))
-	require.Len(t, d.Suspects(2016+61), 1)
+	d.Begin(0, 2, 3000, 3000)
+	require.Empty(t, d.Suspects(3016+60))
+	require.Len(t, d.Suspects(3016+61), 1)
 }
 
 // Who was asleep blames nobody for it.
