@@ -121,7 +121,7 @@ func (l *link) handlers(which string) []nats.Option {
 			l.net.reconnects.Add(1)
 			log.Warn("connection is back")
 			l.checkPayload(c)
-			l.back()
+			l.back(false)
 			signal(l.wake)
 		}),
 		nats.ClosedHandler(func(c *nats.Conn) {
@@ -133,7 +133,7 @@ func (l *link) handlers(which string) []nats.Option {
 	}
 	if l.heals() {
 		opts = append(opts, nats.PingInterval(pingHealing), nats.MaxPingsOutstanding(pingsHealing), nats.FlusherTimeout(flushHealing),
-			nats.RetryOnFailedConnect(true), nats.ConnectHandler(func(*nats.Conn) { l.back() }))
+			nats.RetryOnFailedConnect(true), nats.ConnectHandler(func(*nats.Conn) { l.back(true) }))
 	}
 	return opts
 }

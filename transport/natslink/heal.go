@@ -63,12 +63,12 @@ func (l *link) begun(peers []int) {
 	}
 }
 
-// back is called when a connection stands. If the link was open without it, what was on the way is lost, control bodies
-// too, to and from everybody, and nobody else can tell the owner.
-func (l *link) back() {
+// back is called when a connection stands, for the first time or again. If the link was open without it, what was on
+// the way is lost, control bodies too, to and from everybody, and nobody else can tell the owner.
+func (l *link) back(first bool) {
 	l.mu.Lock()
 	defer l.unlock()
-	if !l.heals() || !l.opened || !l.connected() {
+	if !l.heals() || !l.opened || first && !l.absent || !l.connected() {
 		return
 	}
 	for _, e := range l.out.order {

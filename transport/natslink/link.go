@@ -33,6 +33,7 @@ type link struct {
 	out    outflow
 	in     inflow
 	opened bool              // both connections and subscriptions have been made
+	absent bool              // without a server yet
 	broken bool              // a failure of the whole link was reported
 	bodies fifo[body]        // control bodies to send
 	parts  map[int]*bodyPart // control bodies in the making

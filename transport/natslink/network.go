@@ -215,7 +215,7 @@ func (l *link) open() (err error) {
 		return fmt.Errorf("natslink: rank %d: the server does not confirm the subscription for control: %w", l.rank, err)
 	}
 	l.mu.Lock()
-	l.opened = true
+	l.opened, l.absent = true, !l.connected()
 	l.mu.Unlock()
 	l.loops.Add(2)
 	go l.write()
