@@ -124,6 +124,17 @@ func (e *DivergenceError) Error() string {
 		e.Step, e.What, e.FirstValue, e.First, e.SecondValue, e.Second, e.Differ, e.First.Rank)
 }
 
+// RepeatError says that a rank, started again, reported other figures of a step than before.
+type RepeatError struct {
+	Rank  int
+	What  string // step 3, validation after step 2 …
+	Event string // of the later life
+}
+
+func (e *RepeatError) Error() string {
+	return fmt.Sprintf("rank %d reported %s again with other figures than in an earlier life, now: %s; a rank must compute the same bits in every life", e.Rank, e.What, e.Event)
+}
+
 // ReportError says that ranks have not reported the same steps.
 type ReportError struct {
 	What            string // "step 4", "validation after step 4"

@@ -50,6 +50,7 @@ type run struct {
 	steps    atomic.Int64  // merged step reports
 	replayed atomic.Uint64 // messages that ranks were given again
 	dropped  atomic.Uint64 // messages that came again and were dropped by keepers
+	restarts atomic.Int64  // ranks that were started again
 	over     chan struct{} // closed when the outcome is known
 	gone     chan struct{} // closed when the supervisor, and so every actor, has stopped
 
@@ -264,7 +265,13 @@ func closeWithin(n transport.Network, limit time.Duration) error {
 	}
 }
 
-// outcome is what Run returns. What fails after a good end fails the run, except a link: nobody needs it any more.
+// tally adds to a result what is counted while the run goes on.
+func (r *run) tally(to *Result) {
+	to.Duplicates += r.dropped.Load()
+	to.Replayed, to.Restarts, to.Steps = r.replayed.Load(), int(r.restarts.Load()), int(r.steps.Load())
+}
+
+// outcome is what Run returns; of a failed run the result is what it came to. What fails after a good end fails the run, except a link: nobody needs it any more.
 func (r *run) outcome() (*Result, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,6 +286,10 @@ func (r *run) outcome() (*Result, error) {
 	}
 	if e, ok := r.err.(*RankError); ok {
 		e.Consequences = slices.Clone(r.consequences)
+	}
+	if r.result == nil {
+		r.result = &Result{}
+		r.tally(r.result)
 	}
 	return r.result, r.err
 }

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"crypto/sha256"
 	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -20,7 +21,8 @@ type stage struct {
 	reports gather[report]
 	done    int
 	counts  counts
-	known   map[rankKind]int // with recovery: the last step that a rank has reported
+	known   map[rankKind]int                 // with recovery: the last step that a rank has reported
+	told    map[rankReport][sha256.Size]byte // and what
 }
 
 // rankKind is one sort of report of a rank.
@@ -29,9 +31,15 @@ type rankKind struct {
 	kind reportKind
 }
 
+// rankReport is one report of a rank.
+type rankReport struct {
+	rank int
+	key  reportKey
+}
+
 func newStage(r *run, s int) *stage {
 	n := r.job.Sizes.World() / r.job.Sizes.PP
-	return &stage{run: r, stage: s, first: s * n, ranks: n, reports: gather[report]{members: n, first: s * n, per: 1}, known: map[rankKind]int{}}
+	return &stage{run: r, stage: s, first: s * n, ranks: n, reports: gather[report]{members: n, first: s * n, per: 1}, known: map[rankKind]int{}, told: map[rankReport][sha256.Size]byte{}}
 }
 
 // Receive implements actor.Actor.
@@ -83,18 +91,29 @@ func (s *stage) actorOf(i int, path string) actor.Actor {
 	return &rank{run: s.run, rank: i, life: life{n: 1, path: path}}
 }
 
-// repeated says whether a rank has reported this before: after a restart it goes through steps again. A rank's reports of a
-// kind come in the order of steps.
-func (s *stage) repeated(rank int, key reportKey) bool {
+// repeated says whether a rank has reported this before: after a restart it goes through steps again, and must tell the same.
+// A rank's reports of a kind come in the order of steps.
+func (s *stage) repeated(m report, key reportKey) (bool, error) {
 	if s.run.job.Recovery == nil || s.run.collects() {
-		return false
+		return false, nil
 	}
-	of := rankKind{rank, key.kind}
-	if last, ok := s.known[of]; ok && key.step <= last {
-		return true
+	n, _ := noteOf(m.event)
+	b, err := noteMode.Marshal(n)
+	if err != nil {
+		return false, fmt.Errorf("a report of rank %d that cannot be written: %w", m.rank, err)
 	}
-	s.known[of] = key.step
-	return false
+	sum, at := sha256.Sum256(b), rankReport{m.rank, key}
+	of := rankKind{m.rank, key.kind}
+	last, ok := s.known[of]
+	if !ok || key.step > last {
+		s.known[of], s.told[at] = key.step, sum
+		delete(s.told, rankReport{m.rank, reportKey{step: key.step - reportsAheadMax, kind: key.kind}})
+		return false, nil
+	}
+	if before, ok := s.told[at]; ok && before != sum {
+		return true, &RepeatError{Rank: m.rank, What: key.String(), Event: m.event.String()}
+	}
+	return true, nil
 }
 
 // report passes events on: steps when all ranks have reported them, others as they come.
@@ -104,7 +123,11 @@ func (s *stage) report(ctx actor.Context, m report) {
 		ctx.Send(ctx.Parent(), m)
 		return
 	}
-	if s.repeated(m.rank, key) {
+	switch again, err := s.repeated(m, key); {
+	case err != nil:
+		ctx.Send(ctx.Parent(), failed{err})
+		return
+	case again:
 		return
 	}
 	all, err := s.reports.add(key, m.rank-s.first, m)

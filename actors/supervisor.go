@@ -163,9 +163,7 @@ func (s *supervisor) finish(m done) {
 		s.run.fail(err)
 		return
 	}
-	s.result.Duplicates += s.run.dropped.Load()
-	s.result.Replayed = s.run.replayed.Load()
-	s.result.Steps = int(s.run.steps.Load())
+	s.run.tally(&s.result)
 	s.run.end(&s.result, nil)
 }
 
@@ -190,7 +188,7 @@ func (s *supervisor) died(ctx actor.Context, m died) {
 		s.run.fail(&RestartError{Poison: v.Poison, Why: v.Why, Last: m.err})
 		return
 	}
-	s.result.Restarts++
+	s.run.restarts.Add(1)
 	system, keeper := ctx.ActorSystem(), s.run.system.NewLocalPID(s.run.rankPath(rank))
 	if v.Wait == 0 {
 		ctx.Send(keeper, reborn{})

@@ -88,6 +88,7 @@ func (s *Scenario) deriveFault(f *Injected, at string, given func(key string) bo
 
 func (s *Scenario) deriveTolerance(e *Expect) {
 	switch {
+	case e.SameAs == "without_faults": // bit by bit
 	case e.Close != nil, e.SameAs != "" && s.Train.DType == "fp64":
 		e.Tolerance = tolerance64
 	case e.SameAs != "":

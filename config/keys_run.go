@@ -158,7 +158,7 @@ var expectKeys = []spec{
 	{key: "expect.*.row", in: between(0, MaxMicroBatch), null: true, doc: "Row of the quantity."},
 	{key: "expect.*.equals", null: true, doc: "The quantity is this number, fraction (-13/48) or list."},
 	{key: "expect.*.close", null: true, doc: "The quantity is this within tolerance."},
-	{key: "expect.*.tolerance", def: "= 1e-9 with close; with same_as 1e-9 in fp64, else 1e-4", in: atLeast(0),
+	{key: "expect.*.tolerance", def: "= 1e-9 with close; 0 with same_as without_faults, with others 1e-9 in fp64, else 1e-4", in: atLeast(0),
 		doc: "Greatest error for close and same_as; 0 with same_as: the same bits."},
 	{key: "expect.*.below", null: true, doc: "The quantity is less than this."},
 	{key: "expect.*.above", null: true, doc: "The quantity is more than this."},

@@ -24,12 +24,19 @@ type saver struct {
 	err  error  // of the last attempt
 }
 
-// prepare puts away what a killed run has left.
-func (s *saver) prepare() error {
+// prepare takes the folder and puts away what a killed run has left. release gives the folder back.
+func (s *saver) prepare() (release func(), err error) {
 	if s.j.saveDir() == "" {
-		return nil
+		return func() {}, nil
 	}
-	return checkpoint.Tidy(s.disk, s.j.saveDir())
+	if release, err = claim(s.j.saveDir()); err != nil {
+		return nil, &KeyError{"checkpoint.save", err}
+	}
+	if err := checkpoint.Tidy(s.disk, s.j.saveDir()); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // rank writes one rank's share; the answer is its part of the manifest.

@@ -119,9 +119,11 @@ func (j *job) close() error {
 // run trains and writes the report.
 func (j *job) run(ctx context.Context) (*Report, error) {
 	defer j.close()
-	if err := j.saver.prepare(); err != nil {
+	release, err := j.saver.prepare()
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	threads := j.s.Train.Threads
 	if threads == 0 {
 		threads = runtime.NumCPU()
@@ -286,7 +288,7 @@ func (j *job) finish(ctx context.Context, report *Report, result *actors.Result)
 	}
 	if j.expectsWithoutFaults() {
 		var err error
-		if q.quiet, err = j.withoutFaults(ctx); err != nil {
+		if q.quiet, q.quietFinal, err = j.withoutFaults(ctx); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,8 @@ type quantities struct {
 	final  []oracle.Whole
 	oracle *verdict // nil: no expectation asked for it
 	quiet  *Report  // of the run without faults; nil: no expectation asked for it
+	// quietFinal are the weights of that run.
+	quietFinal []oracle.Whole
 }
 
 // check holds one expectation against the run.
@@ -33,7 +35,7 @@ func (q quantities) check(e config.Expect) ExpectResult {
 		out.OK, out.Got = q.checkOracle(e)
 		return out
 	case e.SameAs == withoutFaults:
-		out.OK, out.Got = q.checkQuiet()
+		out.OK, out.Got = q.checkQuiet(e.Tolerance)
 		return out
 	case e.Restarts != nil:
 		out.OK, out.Got = q.report.Restarts == *e.Restarts, strconv.Itoa(q.report.Restarts)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"phalanx/messages"
 	"phalanx/model"
 	"phalanx/nn"
+	"phalanx/oracle"
 	"phalanx/recovery"
 )
 
@@ -137,7 +139,7 @@ func (j *job) expectsWithoutFaults() bool {
 }
 
 // withoutFaults runs the scenario without faults and recovery, in this process.
-func (j *job) withoutFaults(ctx context.Context) (*Report, error) {
+func (j *job) withoutFaults(ctx context.Context) (*Report, []oracle.Whole, error) {
 	s := j.s
 	s.Faults, s.Expect, s.Recovery, s.NeedsProcs = nil, nil, config.Recovery{CollectiveTimeoutS: s.Recovery.CollectiveTimeoutS}, nil
 	s.Transport.Servers = 1
@@ -145,26 +147,32 @@ func (j *job) withoutFaults(ctx context.Context) (*Report, error) {
 	var err error
 	if j.loadedFrom != "" { // what is the newest may have changed since
 		if s.Checkpoint.Load, err = filepath.Abs(j.loadedFrom); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		s.Checkpoint.CkptStep = 0
 	}
 	o, err := newJob(s, Options{Logger: j.o.Logger})
 	if err != nil {
-		return nil, fmt.Errorf("the run without faults: %w", err)
+		return nil, nil, fmt.Errorf("the run without faults: %w", err)
 	}
 	report, err := o.run(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("the run without faults: %w", err)
+		return nil, nil, fmt.Errorf("the run without faults: %w", err)
 	}
 	if dead := o.dead(report); dead != "" {
 		report.Error = "not a test: " + dead
 	}
-	return report, nil
+	var final []oracle.Whole
+	if g := o.weights[s.Train.TrainIters]; g != nil {
+		if final, err = g.All(); err != nil {
+			return nil, nil, fmt.Errorf("the run without faults: %w", err)
+		}
+	}
+	return report, final, nil
 }
 
-// checkQuiet holds same_as: without_faults: the bits of weights and figures.
-func (q quantities) checkQuiet() (bool, string) {
+// checkQuiet holds same_as: without_faults: the bits of weights and figures, or how near they are.
+func (q quantities) checkQuiet(tol float64) (bool, string) {
 	got, want := q.report, q.quiet
 	if want.Error != "" {
 		return false, want.Error
@@ -172,15 +180,62 @@ func (q quantities) checkQuiet() (bool, string) {
 	if len(got.Steps) != len(want.Steps) {
 		return false, fmt.Sprintf("%d steps, without faults %d", len(got.Steps), len(want.Steps))
 	}
+	if len(got.Validation) != len(want.Validation) {
+		return false, fmt.Sprintf("%d validations, without faults %d", len(got.Validation), len(want.Validation))
+	}
 	for i := range want.Steps {
-		a, errA := json.Marshal(got.Steps[i])
-		b, errB := json.Marshal(want.Steps[i])
-		if errA != nil || errB != nil || string(a) != string(b) {
-			return false, fmt.Sprintf("step %d is %s, without faults %s", want.Steps[i].Step, a, b)
+		if text := differently(got.Steps[i], want.Steps[i], tol); text != "" {
+			return false, fmt.Sprintf("step %d %s", want.Steps[i].Step, text)
 		}
 	}
-	if got.WeightsSHA256 != want.WeightsSHA256 {
+	for i := range want.Validation {
+		if text := differently(got.Validation[i], want.Validation[i], tol); text != "" {
+			return false, fmt.Sprintf("validation after step %d %s", want.Validation[i].Step, text)
+		}
+	}
+	if got.WeightsSHA256 == want.WeightsSHA256 {
+		return true, fmt.Sprintf("the same bits in %d steps, weights %.16s…", len(want.Steps), want.WeightsSHA256)
+	}
+	if tol == 0 {
 		return false, fmt.Sprintf("weights_sha256 is %s, without faults %s", got.WeightsSHA256, want.WeightsSHA256)
 	}
-	return true, fmt.Sprintf("the same bits in %d steps, weights %.16s…", len(want.Steps), want.WeightsSHA256)
+	if text := differentWeights(q.final, q.quietFinal, tol); text != "" {
+		return false, text
+	}
+	return true, fmt.Sprintf("no difference above %g in %d steps and the weights", tol, len(want.Steps))
+}
+
+// differently is the first figure that differs from that of the run without faults, both as reports write them.
+func differently(got, want any, tol float64) string {
+	var maps [2]map[string]any
+	for i, v := range []any{got, want} {
+		b, err := json.Marshal(v)
+		if err == nil {
+			err = json.Unmarshal(b, &maps[i])
+		}
+		if err != nil {
+			return err.Error()
+		}
+	}
+	return differentFigures(maps[0], maps[1], tol)
+}
+
+// differentWeights is the first weight that is further off than the tolerance, relative to the largest of its tensor.
+func differentWeights(got, want []oracle.Whole, tol float64) string {
+	if len(got) != len(want) {
+		return fmt.Sprintf("%d weights, without faults %d", len(got), len(want))
+	}
+	for i, w := range want {
+		a, b := got[i].Floats(), w.Floats()
+		scale := 0.0
+		for _, x := range b {
+			scale = max(scale, math.Abs(x))
+		}
+		for k := range b {
+			if d := math.Abs(a[k] - b[k]); !(d <= tol*scale) {
+				return fmt.Sprintf("%s[%d] is %g after the last step, without faults %g", w.Name, k, a[k], b[k])
+			}
+		}
+	}
+	return ""
 }

@@ -46,8 +46,9 @@ func TestRestartsUsedUp(t *testing.T) {
 			faults = append(faults, fmt.Sprintf("{at: {rank: 1, hook: after-restart, count: %d}, action: panic}", n+1))
 		}
 		faults = append(faults, "{at: {rank: 1, hook: before-send}, action: panic}")
-		_, err := trained(t, moeRun, run.Options{}, "model.tensor_model_parallel_size=2", "recovery.snapshot_every=1", set, "faults=["+strings.Join(faults, ", ")+"]")
+		report, err := trained(t, moeRun, run.Options{}, "model.tensor_model_parallel_size=2", "recovery.snapshot_every=1", set, "faults=["+strings.Join(faults, ", ")+"]")
 		require.Equal(t, code, run.ExitCode(err), "%v", err)
+		require.Equal(t, map[int]int{run.ExitRestarts: 1, run.ExitPoison: 3}[code], report.Restarts, "of a failed run too")
 		var fault *run.FaultError
 		require.True(t, errors.As(err, &fault), "%v", err)
 	}
