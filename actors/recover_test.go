@@ -42,6 +42,12 @@ func trainWith(t *testing.T, s *config.Scenario, source model.Source, n transpor
 func trainWrapped(t *testing.T, s *config.Scenario, source model.Source, n transport.Network, every int, hook func(rank int, at Passage),
 	wrap func(Life, []func(nn.Comm))) trained {
 	t.Helper()
+	return trainJob(t, s, source, n, every, wrap, func(j *Job) { j.Hook = hook })
+}
+
+// trainJob is trainWrapped with a job that change changes.
+func trainJob(t *testing.T, s *config.Scenario, source model.Source, n transport.Network, every int, wrap func(Life, []func(nn.Comm)), change func(*Job)) trained {
+	t.Helper()
 	var mu sync.Mutex
 	world := s.Sizes().World()
 	out := trained{states: make([]string, world), lives: make([]int, world)}
@@ -62,7 +68,7 @@ func trainWrapped(t *testing.T, s *config.Scenario, source model.Source, n trans
 		}
 		return programs, err
 	}
-	out.result, out.err = runJob(t, Job{Sizes: s.Sizes(), Network: n, Run: messages.RunHash(runID), Build: 9, Hook: hook, StallTimeout: 4 * time.Second,
+	j := Job{Sizes: s.Sizes(), Network: n, Run: messages.RunHash(runID), Build: 9, StallTimeout: 4 * time.Second,
 		Recovery: &Recovery{Every: every, Budget: recovery.NewBudget(), Programs: programs},
 		Listen: func(e messages.Event) {
 			switch e := e.(type) {
@@ -71,7 +77,9 @@ func trainWrapped(t *testing.T, s *config.Scenario, source model.Source, n trans
 			case messages.Restarted:
 				out.restarts = append(out.restarts, e)
 			}
-		}})
+		}}
+	change(&j)
+	out.result, out.err = runJob(t, j)
 	return out
 }
 

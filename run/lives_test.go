@@ -61,3 +61,18 @@ func TestFaultWithoutRecovery(t *testing.T) {
 	require.ErrorContains(t, err, "the scenario's fault at before-apply 3 of rank 1")
 	require.Equal(t, run.ExitFailed, run.ExitCode(err))
 }
+
+// pytorch/elastic#134: one rank dies and the others wait. Here one of eight dies in the forward pass, in the backward pass, in
+// the reduction of gradients and in the optimizer's step: it alone starts again, and the run ends as if nothing had been.
+func TestADeathInEachPartOfAStep(t *testing.T) {
+	for hook, rank := range map[string]int{"layer.0.forward": 2, "layer.1.backward": 5, "grad-reduce": 7, "mid-optimizer": 0} {
+		t.Run(hook, func(t *testing.T) {
+			report, err := trained(t, moeRun, run.Options{}, append([]string{"train.train_iters=4", "recovery.snapshot_every=2",
+				fmt.Sprintf("faults=[{at: {rank: %d, hook: %s, step: 4}, action: panic}]", rank, hook),
+				"expect=[{restarts: 1}, {same_as: without_faults}]"}, cutsOf["tp2 pp2"]...)...)
+			require.NoError(t, err)
+			require.Equal(t, "pass", report.Verdict, "%+v", report.Expect)
+			require.Len(t, report.RecoveryMs, 1, "told")
+		})
+	}
+}
