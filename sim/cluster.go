@@ -11,15 +11,16 @@ import (
 
 // Virtual times, in microseconds.
 const (
-	turnMax   = 20      // a turn of a rank takes at most this long
-	startMax  = 500     // from the beginning of a process until it takes part
-	planeMax  = 500     // a request to the control plane, or its answer
-	agentMax  = 1_500   // from a decision of a supervisor until a process begins
-	patience  = 2_000   // until a rank asks for a message
-	tickEvery = 1_000   // a waiting rank looks at its patience, a supervisor at its processes
-	beatEvery = 1_000   // a process sends a sign of life
-	quietMax  = 150_000 // without progress: it hangs
-	calmMax   = 2_000_000
+	turnMax   = 20         // a turn of a rank takes at most this long
+	startMax  = 500        // from the beginning of a process until it takes part
+	planeMax  = 500        // a request to the control plane, or its answer
+	agentMax  = 1_500      // from a decision of a supervisor until a process begins
+	patience  = 2_000      // until a rank asks for a message
+	tickEvery = 1_000      // a waiting rank looks at its patience, a supervisor at its processes
+	beatEvery = 1_000      // a process sends a sign of life
+	quietMax  = 150_000    // without progress: it hangs
+	calmMax   = 2_000_000  // after the last fault
+	endMax    = 60_000_000 // whatever the faults are
 )
 
 // cluster is a run.
@@ -172,7 +173,7 @@ func (c *cluster) run() error {
 				c.fail(&broken{Own, err})
 			}
 		}
-		if c.now-c.moved > quietMax || c.now-c.calm > calmMax {
+		if c.now-c.moved > quietMax || c.now-c.calm > calmMax || c.now > endMax {
 			c.fail(breaks(I5, "nobody has moved for %d µs, the last fault is %d µs ago: %s", c.now-c.moved, c.now-c.calm, c.who()))
 		}
 	}

@@ -70,9 +70,10 @@ const (
 	Reset                      // the link of two peers begins anew
 	Full                       // a snapshot finds the disk full
 	Supervisor                 // a supervisor dies
+	Slow                       // a rank takes long to go on, and its process lives
 )
 
-var kindNames = [...]string{"?", "crash", "zombie", "stop", "drop", "duplicate", "corrupt", "cut", "reset", "disk-full", "supervisor-crash"}
+var kindNames = [...]string{"?", "crash", "zombie", "stop", "drop", "duplicate", "corrupt", "cut", "reset", "disk-full", "supervisor-crash", "slow"}
 
 // String is the kind's name.
 func (k Kind) String() string { return kindNames[k] }
@@ -121,11 +122,19 @@ func (e Event) id() eventID { return eventID{e.Kind, e.From, e.To, e.Nth} }
 
 // Passage is a fault at a fixed point: the nth time (from 1) that a rank comes by, over all of its lives.
 type Passage struct {
-	Rank, Nth int
-	Hook      string
-	Step      int   // that the rank is in, as printed, from 1; 0: any
-	Kind      Kind  // Crash, Zombie, Stop or Full
-	Lasts     int64 // Stop
+	Rank, Nth  int
+	Hook       string // of messages or snapshots, or a point of a program, as layer.0.forward
+	Microbatch *int   // of a message or point; nil: any
+	Step       int    // that the rank is in, as printed, from 1; 0: any
+	Until      int    // a step: it happens at every passage from Step to Until; 0: once
+	Kind       Kind   // Crash, Zombie, Stop, Slow or Full
+	Lasts      int64  // Stop, Slow
+}
+
+// at reports whether the fault waits at a point.
+func (p *Passage) at(at point) bool {
+	inStep := p.Step == 0 || p.Step == at.step || p.Until > 0 && p.Step <= at.step && at.step <= p.Until
+	return p.Hook == at.hook && inStep && (p.Microbatch == nil || *p.Microbatch == at.microbatch)
 }
 
 // strikes decides about a fault that the dice or a passage give, and notes it. With Options.Only those happen that are

@@ -34,6 +34,7 @@ type life struct {
 	mail     []recovery.Message // delivered, and not yet given to its group
 	handing  bool
 	writing  bool
+	slow     int64 // that its next turn takes longer
 }
 
 type port struct {
@@ -108,7 +109,7 @@ func (l *life) env(local []byte) model.Env {
 				l.report(done.Step, report{Done: &done})
 			}
 		},
-		Boundary: l.boundary}
+		Boundary: l.boundary, Point: l.passes}
 }
 
 // report sends something to the collector, as a message like any other. It is numbered before the state at the next step
@@ -170,7 +171,9 @@ func (l *life) plan() {
 		return
 	}
 	l.busy = true
-	l.proc.later(1+l.n.c.turnTime(l.n.rank), func() {
+	time := 1 + l.n.c.turnTime(l.n.rank) + l.slow
+	l.slow = 0
+	l.proc.later(time, func() {
 		l.busy = false
 		if !l.dead() {
 			l.turn()

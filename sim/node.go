@@ -42,11 +42,11 @@ func newNode(c *cluster, rank int, w *worker) *node {
 		sent: map[recovery.Edge][]fingerprint{}, kept: map[uint32]uint64{}, bytes: make([]int64, c.job.Steps()+1), told: make([]int64, c.job.Steps()+1)}
 }
 
-// passage is the fault at a fixed point that the rank comes by now.
-func (n *node) passage(hook string) (hit Passage, ok bool) {
+// passage is the fault at a fixed point, if one waits where the rank comes by now.
+func (n *node) passage(at point) (hit Passage, ok bool) {
 	for i, p := range n.c.o.Passages {
-		if p.Rank == n.rank && p.Hook == hook && (p.Step == 0 || n.life != nil && int(n.life.step) == p.Step-1) {
-			if n.passed[i]++; n.passed[i] == max(p.Nth, 1) {
+		if p.Rank == n.rank && p.at(at) {
+			if n.passed[i]++; n.passed[i] == max(p.Nth, 1) || p.Until > 0 {
 				hit, ok = p, true
 			}
 		}

@@ -1,6 +1,9 @@
 package sim
 
-import "phalanx/transport/natslink/plane"
+import (
+	"phalanx/messages"
+	"phalanx/transport/natslink/plane"
+)
 
 // worker is a place for a process, with a block of ranks, over all of the processes that it has had. It is the host's
 // agent for them.
@@ -108,7 +111,7 @@ func (w *worker) start(inc uint32) {
 // startles is the point after-restart; true: it died there.
 func (w *worker) startles(p *process) bool {
 	l := &life{n: w.nodes[0], proc: p}
-	return l.dies("after-restart")
+	return l.dies(between("after-restart", l.n.committed+1))
 }
 
 // sweep forgets the dead.
@@ -191,9 +194,34 @@ func (p *process) beat() {
 	})
 }
 
+// point is what a rank comes by. step, from 1, is the one it is in; of snapshots the last that is in it, of commits the last
+// that is committed, of restarts the first that is computed again.
+type point struct {
+	hook             string
+	step, microbatch int // microbatch −1: of none
+}
+
+// inMessage is a point passed with a message.
+func inMessage(hook string, h messages.Header) point {
+	return point{hook, int(h.Step) + 1, int(h.Microbatch)}
+}
+
+// between is a point passed between steps, some of them done.
+func between(hook string, step uint32) point { return point{hook, int(step), -1} }
+
+// killed ends a program whose process has died at a point that it passed.
+type killed struct{}
+
+// passes is a point of a program.
+func (l *life) passes(hook string, step, microbatch int) {
+	if l.dies(point{hook, step + 1, microbatch}) {
+		panic(killed{})
+	}
+}
+
 // dies is a point at which the process of a rank may meet a fault; true if it is dead. A process that has been replaced
 // meets nothing more: its fault is that it is still there.
-func (l *life) dies(hook string) bool {
+func (l *life) dies(at point) bool {
 	p, c, rank := l.proc, l.n.c, l.n.rank
 	if l.dead() {
 		return true
@@ -202,7 +230,7 @@ func (l *life) dies(hook string) bool {
 		return false
 	}
 	x, nth := c.dice.throw(askPoint, rank, rank)
-	e := Event{Kind: Crash, From: rank, To: rank, Nth: nth, Hook: hook}
+	e := Event{Kind: Crash, From: rank, To: rank, Nth: nth, Hook: at.hook}
 	switch how := int(x / 1000 % 1000); {
 	case how < c.f.ZombieRate:
 		e.Kind = Zombie
@@ -210,7 +238,7 @@ func (l *life) dies(hook string) bool {
 		e.Kind, e.Lasts = Stop, 1+int64(x>>32)%max(c.f.StopMax, 1)
 	}
 	given, budget := int(x%1000) < c.f.CrashRate, &c.f.Crashes
-	fixed, ok := l.n.passage(hook)
+	fixed, ok := l.n.passage(at)
 	if ok && fixed.Kind == Full {
 		l.n.noRoom++
 	} else if ok {
@@ -226,7 +254,7 @@ func (l *life) dies(hook string) bool {
 // meets is what a fault does to a process.
 func (p *process) meets(e Event) {
 	c := p.w.c
-	p.w.touched = true
+	p.w.touched = p.w.touched || e.Kind != Slow
 	switch e.Kind {
 	case Crash:
 		p.kill()
@@ -234,6 +262,10 @@ func (p *process) meets(e Event) {
 	case Zombie:
 		p.apart = true
 		p.w.exits(p.inc) // the agent is wrong
+	case Slow:
+		if l := p.lifeOf(e.From); l != nil {
+			l.slow += e.Lasts
+		}
 	case Stop:
 		p.still = c.now + e.Lasts
 		p.apart = e.Lasts%2 == 0 // half of those that stand still cannot be killed either

@@ -8,7 +8,7 @@ import (
 
 // write writes the oldest snapshot that is due, in the background: training goes on. false if the rank died.
 func (l *life) write() bool {
-	if l.dies("before-snapshot") {
+	if l.dies(between("before-snapshot", l.due[0].at.Step)) {
 		return false
 	}
 	c, rank := l.n.c, l.n.rank
@@ -50,9 +50,9 @@ func (l *life) written() {
 	if l.o().Shell == MixedState { // the numbers of now beside the state of then
 		s.at = l.mixed(s.at)
 	}
-	if !l.full() && !l.dies("mid-snapshot") {
+	if !l.dies(between("mid-snapshot", s.at.Step)) && !l.full() {
 		l.n.write(s)
-		if !l.dies("after-snapshot") {
+		if !l.dies(between("after-snapshot", s.at.Step)) {
 			l.do(l.m.Saved(s.at.Step))
 		}
 	}

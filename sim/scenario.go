@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 
 	"phalanx/config"
 	"phalanx/data"
@@ -46,63 +45,50 @@ const millisecond = 1000
 // hangMax is how long a rank that hangs stands still: until it has long been replaced.
 const hangMax = 101 * millisecond
 
-// hooks are the points that the simulator passes.
-var hooks = []string{config.BeforeSend, config.AfterSend, config.BeforeApply, config.BeforeSnapshot, config.MidSnapshot, config.AfterSnapshot,
-	config.BeforeCommit, config.AfterRestart}
-
 // OptionsOf are the options that a scenario's faults and recovery keys ask for. Without faults a seed draws its own (Swarm).
-// A millisecond of the file is one of virtual time. The error is a *ScenarioError.
-func OptionsOf(s *config.Scenario) (Options, error) {
+// A millisecond of the file is one of virtual time.
+func OptionsOf(s *config.Scenario) Options {
 	o := Options{Every: s.Recovery.SnapshotEvery, Supervisors: s.Recovery.Supervisors}
 	if len(s.Faults) == 0 {
-		return o, nil
+		return o
 	}
 	o.Faults = &Faults{DelayMax: 200, DiskMax: 200, Losses: 10_000, Silent: true}
 	for i := range s.Faults {
-		if err := o.add(&s.Faults[i], fmt.Sprintf("faults.%d", i)); err != nil {
-			return o, err
-		}
+		o.add(&s.Faults[i])
 	}
-	return o, nil
+	return o
 }
 
 // add adds one fault of a file.
-func (o *Options) add(f *config.Injected, key string) error {
+func (o *Options) add(f *config.Injected) {
 	switch {
 	case f.OfServer():
 		o.Servers = append(o.Servers, *f.At.Step-1)
 	case f.OfRank():
-		return o.addPassage(f, key)
+		o.addPassage(f)
 	default:
 		o.Windows = append(o.Windows, windowOf(f))
 		o.Faults.Silent = false
 	}
-	return nil
 }
 
 // kindsOf says what the actions of a file are here. A panic is the death of its process.
-var kindsOf = map[string]Kind{"panic": Crash, "kill": Crash, "exit": Crash, "hang": Stop, "slow": Stop, "enospc": Full, "eio": Full}
+var kindsOf = map[string]Kind{"panic": Crash, "kill": Crash, "exit": Crash, "hang": Stop, "slow": Slow, "enospc": Full, "eio": Full}
 
-func (o *Options) addPassage(f *config.Injected, key string) error {
-	switch {
-	case !slices.Contains(hooks, f.At.Hook):
-		return &ScenarioError{key + ".at.hook", fmt.Sprintf("the simulator has no point %q; expected one of messages or snapshots, as %s or %s", f.At.Hook, config.BeforeSend, config.MidSnapshot)}
-	case f.At.Microbatch != nil:
-		return &ScenarioError{key + ".at.microbatch", "the simulator counts passages, not microbatches; use count"}
-	case f.During.Steps != nil:
-		return &ScenarioError{key + ".during", "the simulator draws how long turns take; a rank is slow there at one passage, with at.step and count"}
-	}
-	p := Passage{Rank: *f.At.Rank, Hook: f.At.Hook, Nth: f.At.Count, Kind: kindsOf[f.Action]}
+func (o *Options) addPassage(f *config.Injected) {
+	p := Passage{Rank: *f.At.Rank, Hook: f.At.Hook, Nth: f.At.Count, Kind: kindsOf[f.Action], Microbatch: f.At.Microbatch}
 	if f.At.Step != nil {
 		p.Step = *f.At.Step
 	}
 	if f.Action == "hang" {
 		p.Lasts = hangMax
-	} else if p.Kind == Stop {
+	} else if p.Kind == Slow {
 		p.Lasts = int64(f.Ms * millisecond)
 	}
+	if steps := f.During.Steps; steps != nil {
+		p.Step, p.Until = steps[0], steps[1]
+	}
 	o.Passages = append(o.Passages, p)
-	return nil
 }
 
 // Window is what happens to messages of one rank to another while the sender is in some steps.

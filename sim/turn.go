@@ -22,6 +22,9 @@ func (l *life) turn() {
 	}
 	r := l.routines[w.program]
 	q := r.Resume(w.reply)
+	if l.dead() {
+		return // at a point that the program passed
+	}
 	l.pending[w.program] = q
 	c.note(102, uint64(l.n.rank), uint64(w.program), uint64(len(l.ready)))
 	if l.proc == l.proc.w.present() {
@@ -82,7 +85,7 @@ func (l *life) after(g *collective.Group, out []collective.Outgoing, done *colle
 
 // send gives a message to the machine; false if the rank died.
 func (l *life) send(o collective.Outgoing) bool {
-	if l.dies("before-send") {
+	if l.dies(inMessage("before-send", o.Header)) {
 		return false
 	}
 	if l.o().Shell == LifeInBytes && l.proc.inc > 1 && len(o.Payload) > 0 {
@@ -92,7 +95,7 @@ func (l *life) send(o collective.Outgoing) bool {
 	fx := l.m.Send(recovery.Message{Header: o.Header, Payload: o.Payload})
 	l.record(o)
 	l.do(fx)
-	return !l.dies("after-send")
+	return !l.dies(inMessage("after-send", o.Header))
 }
 
 // wake gives a program that waits its value.
@@ -119,7 +122,7 @@ func (l *life) do(fx recovery.Effects) {
 		l.logFrom = min(l.m.Generation(), l.step)
 		l.n.c.watchFloors(l)
 	}
-	if fx.Committed && !l.dies("before-commit") && !l.fenced() {
+	if fx.Committed && !l.dies(between("before-commit", l.m.Generation())) && !l.fenced() {
 		l.n.commit(l.m.Generation())
 	}
 	if fx.Jump && !l.dead() {
@@ -160,7 +163,7 @@ func (l *life) jump(to uint32) {
 func (l *life) deliver(m recovery.Message) bool {
 	c, e := l.n.c, recovery.Edge{Peer: m.Header.Src, Chan: m.Header.Chan}
 	switch {
-	case l.dies("before-apply"):
+	case l.dies(inMessage("before-apply", m.Header)):
 		return false
 	case !l.m.Ready():
 		c.fail(breaks(I10, "rank %d: a message is applied before recovery is over", l.n.rank))

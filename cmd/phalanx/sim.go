@@ -142,10 +142,8 @@ func (a *app) simOne(ctx context.Context, s scenario, from, until uint64, f simF
 	if s.refusedBy != "" {
 		return &simRecord{Name: s.Name, Refused: s.refusedBy}, nil
 	}
-	o, err := sim.OptionsOf(&s.Scenario)
-	if err != nil {
-		return nil, simProblem(s, err)
-	}
+	o := sim.OptionsOf(&s.Scenario)
+	var err error
 	if o.Planted, o.Shell, err = plantedBug(f.planted); err != nil {
 		return nil, err
 	}
