@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
 	"phalanx/internal/inproc/trial"
@@ -135,6 +136,47 @@ func TestALifeBeginsAtAStepBoundary(t *testing.T) {
 	for _, state := range began {
 		require.True(t, known[state], "a life began with a state that is of no boundary")
 	}
+}
+
+// protoactor-go#214 and protoactor-dotnet#196: an actor that panics while it stops comes back, one that panics in Started is not
+// supervised. Here each ends in a decision: the rank starts again, and beyond its budget the run ends and says so. A panic
+// while stopping ends the run too.
+func TestPanicsOfShellsAreDecided(t *testing.T) {
+	train, quiet := twoRanks(t)
+	trap := func(times int, is func(w who, message any) bool) func(*Job) {
+		var mu sync.Mutex
+		return func(j *Job) {
+			j.Recovery.Budget.RankMax = 2
+			j.trap = func(w who, message any) {
+				mu.Lock()
+				defer mu.Unlock()
+				if w.rank == 1 && w.life.n > 0 && times > 0 && is(w, message) {
+					times--
+					panic("trap")
+				}
+			}
+		}
+	}
+	inStarted := func(w who, message any) bool {
+		_, ok := message.(*actor.Started)
+		return ok && w.part == "shell tp"
+	}
+	for times := 1; times <= 2; times++ {
+		train(trap(times, inStarted)).requireQuiet(t, quiet, times)
+	}
+	third := train(trap(3, inStarted))
+	var e *RestartError
+	require.ErrorAs(t, third.err, &e)
+	require.Equal(t, 2, third.result.Restarts)
+
+	stopping := train(func(j *Job) {
+		trap(1, func(w who, message any) bool {
+			_, ok := message.(*actor.Stopping)
+			return ok && w.part == "shell tp"
+		})(j)
+		j.Hook = panicsAt(1, BeforeSend, 9)
+	})
+	require.ErrorContains(t, stopping.err, "failed on *actor.Stopping: panic: trap")
 }
 
 // kameo#335: mail that waits when an actor panics is lost. Here the third message of a step kills a rank whose mailbox holds

@@ -22,6 +22,8 @@ type keeper struct {
 	run  *run
 	rank int
 	open bool // the barrier
+	told bool // the stage, that the rank is there
+	up   bool // the groups of the present life are there
 	done bool // its programs: it only serves others
 
 	inc     uint32
@@ -56,14 +58,12 @@ func (k *keeper) Receive(ctx actor.Context) {
 			k.timer.Stop()
 		}
 	case ready:
-		if !k.open {
-			ctx.Send(ctx.Parent(), m)
-			return
-		}
-		k.start(ctx)
+		k.ready(ctx, m)
 	case start:
 		k.open = true
-		k.start(ctx)
+		if k.up {
+			k.start(ctx)
+		}
 	case *actor.Terminated:
 		if m.Who.Equal(k.pid) && k.machine == nil {
 			k.gone = true
@@ -121,6 +121,22 @@ func (k *keeper) living(ctx actor.Context) {
 	}
 }
 
+// ready notes that the groups of the present life are there. The stage is told of one life, and the life begins once: the
+// barrier opens while it is there, or is open when it comes.
+func (k *keeper) ready(ctx actor.Context, m ready) {
+	if m.life != k.inc || k.machine == nil {
+		return
+	}
+	k.up = true
+	switch {
+	case k.open:
+		k.start(ctx)
+	case !k.told:
+		k.told = true
+		ctx.Send(ctx.Parent(), m)
+	}
+}
+
 // begin is a new life, from the snapshot of the committed step or from the beginning.
 func (k *keeper) begin(ctx actor.Context) {
 	s, durable, err := k.recall()
@@ -130,6 +146,7 @@ func (k *keeper) begin(ctx actor.Context) {
 	}
 	k.inc++
 	k.recordLife(s.At.Step)
+	k.up = false
 	k.gone, k.granted, k.due, k.missing = false, false, map[uint32]snapshot.State{}, map[mesh.Axis][]recovery.Edge{}
 	durable = append(durable, 0) // step 0 is the beginning, which needs no snapshot
 	plan := k.run.job.Recovery

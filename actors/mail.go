@@ -35,7 +35,10 @@ type (
 // Up the tree.
 type (
 	// ready says that a rank's groups are there.
-	ready struct{ rank int }
+	ready struct {
+		rank int
+		life uint32
+	}
 	// report is an event of a rank.
 	report struct {
 		rank  int

@@ -36,7 +36,7 @@ func (k *rank) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
 		k.spawnGroups(ctx)
-		ctx.Send(ctx.Parent(), ready{k.rank})
+		ctx.Send(ctx.Parent(), ready{k.rank, k.life.n})
 	case start:
 		k.start(ctx)
 	case ask:

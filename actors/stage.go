@@ -51,7 +51,7 @@ func (s *stage) Receive(ctx actor.Context) {
 		}
 	case ready:
 		if s.ready++; s.ready == len(s.run.members(s.stage)) {
-			ctx.Send(ctx.Parent(), ready{s.stage})
+			ctx.Send(ctx.Parent(), ready{rank: s.stage})
 		}
 	case start, ask:
 		for _, k := range ctx.Children() {
