@@ -1,12 +1,14 @@
 package run
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"phalanx/supervise"
+	"phalanx/transport/natslink"
 )
 
 // child is a process that is started again whenever it ends, until the run does: a server, or a supervisor.
@@ -81,6 +83,40 @@ func (c *child) pause(d time.Duration) {
 	}
 	time.Sleep(d)
 	_ = resume(p.PID()) // it may have been killed
+}
+
+// serverSilence is how long a NATS server may give no sign before it is taken for stuck, in looks of a second.
+const serverSilence = 5
+
+// mind kills a NATS server that stands still, so that another is started: a stopped process accepts connections and says nothing.
+func (c *child) mind(ctx context.Context, url string) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for silent, starts := 0, 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if n := c.lives(); n != starts {
+			silent, starts = 0, n
+		}
+		if natslink.Speaks(ctx, url) {
+			silent = 0
+			continue
+		}
+		if silent++; silent == serverSilence {
+			c.l.log.Warn("a NATS server stands still and is replaced", zap.String("name", c.name))
+			c.kill()
+			silent = 0
+		}
+	}
+}
+
+func (c *child) lives() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.starts
 }
 
 // end ends the child for good.

@@ -29,12 +29,15 @@ type launch struct {
 	j       *job
 	dir     string // of the run
 	own     bool   // dir is temporary
+	release func() // dir, for other runs; nil: nobody else knows it
 	spawn   *spawn
 	log     *zap.Logger
 	plane   *plane.Plane
 	servers []*child
 	minders []*child // supervisors
 	cancel  context.CancelCauseFunc
+	unmind  context.CancelFunc // servers
+	minded  sync.WaitGroup
 	wait    sync.WaitGroup
 
 	mu          sync.Mutex
@@ -76,7 +79,7 @@ func (j *job) launch(ctx context.Context) (l *launch, err error) {
 	if err := j.processes(); err != nil {
 		return l, err
 	}
-	if l.dir, l.own, err = j.runDir(); err != nil {
+	if err := l.folder(); err != nil {
 		return l, err
 	}
 	l.spawn = &spawn{Run: fmt.Sprintf("%s-%d", runName(&j.s), os.Getpid()), Build: buildID(&j.s), Procs: j.o.Procs, Dir: j.s.Dir, Out: j.o.Out,
@@ -92,8 +95,21 @@ func (j *job) launch(ctx context.Context) (l *launch, err error) {
 	if err := l.spawn.write(l.dir, &j.s); err != nil {
 		return l, err
 	}
+	if len(l.spawn.Servers) == 0 { // a server that is not there is told now, and not waited for
+		n, err := natslink.Start(ctx, l.spawn.links(j, 1))
+		if err != nil {
+			return l, err
+		}
+		if err := n.Close(); err != nil {
+			return l, err
+		}
+	}
+	minding, stop := context.WithCancel(context.Background())
+	l.unmind = stop
 	for i := range l.spawn.Servers {
 		l.servers = append(l.servers, l.keep(l.spawn.Servers[i].Name, "nats-server", l.dir, "--index", strconv.Itoa(i)))
+		c := l.servers[i]
+		l.minded.Go(func() { c.mind(minding, l.spawn.Servers[i].URL) })
 	}
 	if l.plane, err = plane.Open(ctx, l.spawn.plane(j, "launcher")); err != nil {
 		return l, err
@@ -106,7 +122,9 @@ func (j *job) processes() error {
 	world := j.s.Sizes().World()
 	switch {
 	case j.o.Procs > world:
-		return &RefusedError{What: "--procs", Err: fmt.Errorf("found %d processes for %d ranks, expected 1 to %d", j.o.Procs, world, world)}
+		return &RefusedError{What: "--procs", Err: fmt.Errorf("found %s for %s, expected at most one for each", count(j.o.Procs, "process", "processes"), count(world, "rank", "ranks"))}
+	case firstOf(j.o.NATS, j.s.Transport.URL) != "" && j.s.Transport.Servers > 1:
+		return &RefusedError{What: "--nats", Err: errors.New("transport.servers asks for servers of the run's own, and the URL names somebody else's; remove one of them")}
 	case j.s.Transport.Kind == "direct":
 		return &RefusedError{What: "--procs", Err: errors.New("transport.kind is direct, and processes have no memory in common; use nats")}
 	case j.routing != nil && j.s.Checkpoint.LoadRouting == "":
@@ -130,17 +148,26 @@ func (j *job) processes() error {
 // snapshotEveryDefault is the number of steps between snapshots of a run of several processes that does not say it.
 const snapshotEveryDefault = 4
 
-// runDir is the folder of the run.
-func (j *job) runDir() (dir string, temporary bool, err error) {
-	if j.o.Out == "" {
-		dir, err = os.MkdirTemp("", "phalanx-run-*")
-		return dir, true, err
+// folder makes the folder of the run, and takes it: no other run may have it.
+func (l *launch) folder() (err error) {
+	if l.j.o.Out == "" {
+		l.dir, err = os.MkdirTemp("", "phalanx-run-*")
+		l.own = err == nil
+		return err
 	}
-	dir, err = filepath.Abs(filepath.Join(j.o.Out, "processes"))
-	if err != nil {
-		return "", false, err
+	if l.dir, err = filepath.Abs(filepath.Join(l.j.o.Out, "processes")); err != nil {
+		return err
 	}
-	return dir, false, os.RemoveAll(dir) // of an earlier run: its snapshots are of no use to this one
+	if l.release, err = claim(l.dir); err != nil {
+		return &RefusedError{What: "--out", Err: err}
+	}
+	old, err := os.ReadDir(l.dir)
+	for _, e := range old { // of an earlier run: its snapshots are of no use to this one
+		if e.Name() != claimFile {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(l.dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // places chooses the servers.
@@ -214,7 +241,7 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 	}()
 	result, err := actors.Run(ctx, aj)
 	l.plane.Stop("the run is over")
-	l.countAlarms()
+	l.countAlarms(ctx)
 	l.cancel(errRunOver)
 	l.wait.Wait()
 	close(l.telling)
@@ -236,11 +263,11 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 }
 
 // countAlarms asks how often a process was suspected that lived.
-func (l *launch) countAlarms() {
-	ctx, cancel := context.WithTimeout(context.Background(), recordPatience)
+func (l *launch) countAlarms(run context.Context) {
+	ctx, cancel := context.WithTimeout(run, recordPatience)
 	defer cancel()
 	n, err := l.plane.FalseAlarms(ctx)
-	if err != nil {
+	if err != nil && run.Err() == nil {
 		l.log.Warn("false alarms are not counted", zap.Error(err))
 	}
 	l.mu.Lock()
@@ -412,8 +439,17 @@ func (l *launch) stop() error {
 		}
 		l.plane.Close()
 	}
+	if l.unmind != nil {
+		l.unmind()
+	}
+	l.minded.Wait()
+	var ends sync.WaitGroup
 	for _, c := range append(l.minders, l.servers...) {
-		c.end()
+		ends.Go(c.end)
+	}
+	ends.Wait()
+	if l.release != nil {
+		l.release()
 	}
 	if l.own {
 		return os.RemoveAll(l.dir)

@@ -33,7 +33,7 @@ type app struct {
 // Main runs the program with its arguments and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now, self: self()}
 	if isTerminal(stderr) {

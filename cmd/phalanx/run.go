@@ -112,8 +112,12 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 // processProblems are keys that need processes where there are none.
 func processProblems(all []scenario, procs int) (problems config.Problems) {
 	for _, s := range all {
-		if procs == 0 && s.refusedBy == "" {
+		switch world := s.Sizes().World(); {
+		case s.refusedBy != "":
+		case procs == 0:
 			problems = append(problems, s.NeedsProcs...)
+		case procs > world:
+			problems = append(problems, config.Problem{File: s.file, Message: fmt.Sprintf("%s has %s; --procs %d is more than one process for each", s.Name, plural(world, "rank"), procs)})
 		}
 	}
 	return problems
