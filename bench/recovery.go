@@ -127,7 +127,7 @@ func (o RecoveryOptions) deaths(ctx context.Context, r *RecoveryResult) error {
 		return nil
 	}
 	steps := stepsBetweenKills * (o.Kills + 1)
-	set := []string{"train.train_iters=" + strconv.Itoa(steps), "recovery.rank_restarts=100000", "recovery.job_restarts=100000", "recovery.restart_window_s=1"}
+	set := []string{"train.train_iters=" + strconv.Itoa(steps), "recovery.rank_restarts=100000", "recovery.job_restarts=100000", "recovery.restart_window_s=1", "recovery.snapshot_every=2"}
 	hooks := []string{"before-send", "after-send", "before-apply"}
 	for i := range o.Kills {
 		set = append(set, fmt.Sprintf("faults.%d={at: {rank: %d, step: %d, hook: %s, count: %d}, action: kill}", i, i%2, stepsBetweenKills*(i+1), hooks[i%len(hooks)], 1+7*i%40))

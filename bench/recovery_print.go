@@ -16,7 +16,7 @@ func (r *RecoveryResult) Print(w io.Writer) {
 	if r.Deaths == 0 {
 		return
 	}
-	line("killed ranks", "%d, each in a process of its own", r.Deaths)
+	line("killed ranks", "%d, each in a process of its own, a snapshot every 2 steps", r.Deaths)
 	line("detection", "p50 %.0f ms, p95 %.0f ms, max %.0f ms from the last sign of life", r.Detection.P50, r.Detection.P95, r.Detection.Max)
 	line("recovery", "p50 %.0f ms, p95 %.0f ms, max %.0f ms: a new process and the replay", r.Recovery.P50, r.Recovery.P95, r.Recovery.Max)
 }

@@ -2,8 +2,6 @@ package recovery
 
 import (
 	"sort"
-
-	"phalanx/messages"
 )
 
 // outLog is what a rank has sent on one edge and a peer may ask for.
@@ -46,11 +44,11 @@ func (o *outLog) slim(before uint64) (bytes int64) {
 
 // inbox is what a rank has received on one edge.
 type inbox struct {
-	need   uint64             // the next number
-	kept   map[uint64]Message // later ones
-	first  uint64             // number of seen[0]
-	seen   []print            // of delivered messages, for comparison and for Boundary
-	handed int                // messages that the group has and has not read
+	need   uint64          // the next number
+	kept   map[uint64]held // later ones
+	first  uint64          // number of seen[0]
+	seen   []print         // of delivered messages, for comparison and for Boundary
+	handed int             // messages that the group has and has not read
 	// While an answer to a request is on its way, or something could not be kept: the peer has more from until on.
 	more  bool
 	until uint64
@@ -67,12 +65,18 @@ func (in *inbox) later(from uint64) {
 	}
 }
 
+// held is a message that waits, with the checksum of its payload.
+type held struct {
+	Message
+	crc uint32
+}
+
 // print is what is remembered of a delivered message.
 type print struct{ step, crc uint32 }
 
 // note says that a message is delivered.
-func (in *inbox) note(m Message) {
-	in.seen = append(in.seen, print{m.Header.Step, messages.Checksum(m.Payload)})
+func (in *inbox) note(m held) {
+	in.seen = append(in.seen, print{m.Header.Step, m.crc})
 	in.need++
 	in.patience = 0
 }
@@ -80,7 +84,7 @@ func (in *inbox) note(m Message) {
 // crcOf is the checksum that a number had, if it is remembered.
 func (in *inbox) crcOf(log uint64) (uint32, bool) {
 	if m, ok := in.kept[log]; ok {
-		return messages.Checksum(m.Payload), true
+		return m.crc, true
 	}
 	if log < in.first || log >= in.first+uint64(len(in.seen)) {
 		return 0, false

@@ -246,9 +246,9 @@ func (r *Rank) Receive(m Message) (fx Effects, err error) {
 		return fx, nil
 	}
 	if in.kept == nil {
-		in.kept = map[uint64]Message{}
+		in.kept = map[uint64]held{}
 	}
-	in.kept[m.Header.Log] = m
+	in.kept[m.Header.Log] = held{m, crc}
 	r.deliver(e, &fx)
 	return fx, nil
 }
@@ -268,7 +268,7 @@ func (r *Rank) deliver(e Edge, fx *Effects) {
 		delete(in.kept, in.need)
 		in.note(m)
 		r.relax()
-		fx.Deliver = append(fx.Deliver, m)
+		fx.Deliver = append(fx.Deliver, m.Message)
 		if in.more && in.need >= in.until {
 			in.more = false
 			fx.Control = append(fx.Control, r.needs(int(e.Peer)))
