@@ -154,11 +154,7 @@ func (r *reporter) emit(e messages.Event) {
 }
 
 func (r *reporter) send(n note) {
-	m, err := n.message(r.run.collector(), r.step)
-	if err != nil {
-		panic(err)
-	}
-	r.run.system.Root.Send(r.keeper, outgoing{r.life, m})
+	r.run.system.Root.Send(r.keeper, outgoing{r.life, n.message(r.run.collector(), r.step)})
 }
 
 // begin notes that a step begins.

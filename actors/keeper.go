@@ -224,6 +224,9 @@ func (k *keeper) send(ctx actor.Context, m transport.Message) {
 	fx := k.machine.Send(recovery.Message{Header: m.Header, Payload: m.Payload})
 	e := recovery.Edge{Peer: m.Header.Dst, Chan: m.Header.Chan}
 	k.record.Sent(m.Header, m.Payload, k.machine.Sent(e)-1)
+	if !k.bounded() {
+		return
+	}
 	k.do(ctx, fx)
 	if k.machine != nil && k.toll.sends(e, k.machine.Sent(e), len(fx.Publish) > 0, k.run.peers()-1) {
 		k.recovered(ctx)

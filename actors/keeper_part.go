@@ -3,6 +3,7 @@ package actors
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -92,14 +93,16 @@ func (k *keeper) tick(ctx actor.Context) {
 		}
 	}
 	k.do(ctx, k.machine.Tick(time.Now().UnixNano(), waiting))
-	if k.machine != nil {
-		log := k.machine.Stats().LogBytes
-		if limit := k.run.job.Recovery.LogLimit; limit > 0 && log > limit {
-			k.run.failRank(k.failure(&LogError{Bytes: log, Limit: limit, Since: k.machine.Generation()}))
-			return
-		}
-		k.run.part().Status.change(k.rank, func(s *RankStatus) { s.LogBytes = log })
+}
+
+// bounded ends the run when the log has outgrown what it may have; false if it has.
+func (k *keeper) bounded() bool {
+	log, limit := k.machine.Stats().LogBytes, k.run.job.Recovery.LogLimit
+	if limit == 0 || log <= limit {
+		return true
 	}
+	k.run.failRank(k.failure(&LogError{Bytes: log, Limit: limit, Since: k.machine.Generation()}))
+	return false
 }
 
 // write gives a snapshot to the disk.
@@ -144,13 +147,7 @@ func (k *keeper) finish(ctx actor.Context, m done) {
 		return
 	}
 	k.run.part().Status.change(k.rank, func(s *RankStatus) { s.Done, s.WaitsFor = true, nil })
-	r := reporter{run: k.run, step: uint32(1<<32 - 1)}
-	n, err := note{Done: &doneNote{Ops: m.ops}}.message(k.run.collector(), r.step)
-	if err != nil {
-		k.run.failRank(k.failure(err))
-		return
-	}
-	k.send(ctx, n)
+	k.send(ctx, note{Done: &doneNote{Ops: m.ops}}.message(k.run.collector(), math.MaxUint32)) // behind the last step
 	k.do(ctx, k.machine.Finish())
 }
 

@@ -79,7 +79,6 @@ type RankStatus struct {
 	Since    time.Time     // of waiting; zero: it does not wait
 	Compute  time.Duration // of its programs in the last whole step
 	Done     bool
-	LogBytes int64
 	// Recovered tells of the last life that is where the one before it died; nil: there was none.
 	Recovered *messages.Restarted
 }
@@ -266,9 +265,6 @@ var errNoControl = errors.New("the network carries no control messages; expected
 func (r *run) livesAgain(life uint32) bool {
 	return life > r.firstLife()+1 || r.job.Part != nil && r.job.Part.Incarnation > 1
 }
-
-// errProcess is what a rank knows of the death of its last process.
-var errProcess = errors.New("its process died")
 
 // talk sends a control message of a machine to a peer: within the process by mail, else on the link.
 func (r *run) talk(from int, c recovery.Control, mail func(recovery.Control)) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"phalanx/collective"
+	"phalanx/messages"
 	"phalanx/snapshot"
 )
 
@@ -98,11 +99,7 @@ func (s *stage) repeated(m report, key reportKey) (bool, error) {
 		return false, nil
 	}
 	n, _ := noteOf(m.event)
-	b, err := noteMode.Marshal(n)
-	if err != nil {
-		return false, fmt.Errorf("a report of rank %d that cannot be written: %w", m.rank, err)
-	}
-	sum, at := sha256.Sum256(b), rankReport{m.rank, key}
+	sum, at := sha256.Sum256(messages.CBOR(n)), rankReport{m.rank, key}
 	of := rankKind{m.rank, key.kind}
 	last, ok := s.known[of]
 	if !ok || key.step > last {

@@ -30,15 +30,6 @@ type doneNote struct {
 	Ops []collective.OpCount `cbor:"1,keyasint"`
 }
 
-// noteMode writes the same bytes for the same values: maps in order of keys, numbers in their shortest form.
-var noteMode = func() cbor.EncMode {
-	m, err := cbor.CoreDetEncOptions().EncMode()
-	if err != nil {
-		panic(err)
-	}
-	return m
-}()
-
 // noteOf is the note of an event; false if the collector does not want it.
 func noteOf(e messages.Event) (note, bool) {
 	switch e := e.(type) {
@@ -70,13 +61,10 @@ func (n note) event() messages.Event {
 }
 
 // message puts a note on its way to the collector. step is the step that the rank is in.
-func (n note) message(collector int, step uint32) (transport.Message, error) {
-	b, err := noteMode.Marshal(n)
-	if err != nil {
-		return transport.Message{}, fmt.Errorf("a report that cannot be written: %w", err)
-	}
+func (n note) message(collector int, step uint32) transport.Message {
+	b := messages.CBOR(n)
 	return transport.Message{Header: messages.Header{Dst: uint16(collector), Chan: ReportChan, Step: step, Layer: messages.NoLayer,
-		NDim: 1, Shape: [4]uint32{uint32(len(b))}}, Payload: b}, nil
+		NDim: 1, Shape: [4]uint32{uint32(len(b))}}, Payload: b}
 }
 
 func readNote(b []byte) (n note, err error) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"phalanx/messages"
 )
 
 // Limits of a control message on the wire. Beyond them a body is not one of ours.
@@ -37,7 +39,6 @@ func (e *ControlError) Error() string {
 }
 
 var (
-	encodeMode = must(cbor.CoreDetEncOptions().EncMode())
 	decodeMode = must(cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
 		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField, MaxNestedLevels: 4, MaxMapPairs: controlNumbersMax, MaxArrayElements: StepsMax}.DecMode())
 )
@@ -52,7 +53,7 @@ func must[T any](mode T, err error) T {
 // EncodeControl is the body of a control message, at most ControlBytesMax for one that a Rank has made. Equal messages
 // have equal bytes.
 func EncodeControl(c Control) []byte {
-	return must(encodeMode.Marshal(wireControl{c.Kind, uint16(c.Src), uint16(c.Dst), c.Incarnation, c.Generation, c.Numbers, c.Steps, c.Ended, c.Every}))
+	return messages.CBOR(wireControl{c.Kind, uint16(c.Src), uint16(c.Dst), c.Incarnation, c.Generation, c.Numbers, c.Steps, c.Ended, c.Every})
 }
 
 // DecodeControl is the inverse. It takes nothing but what EncodeControl gives; the error is a *ControlError.

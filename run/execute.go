@@ -257,7 +257,9 @@ func (j *job) listen(e messages.Event) {
 	case messages.SaveReport:
 		j.saver.commit(e)
 	case messages.Shards:
-		j.shown(e)
+		if err := j.shown(e); err != nil && j.launched.failed == nil {
+			j.launched.failed = err // the end of the run tells
+		}
 	default:
 		if e, ok := e.(messages.Restarted); ok {
 			j.lives.recoveryMs = append(j.lives.recoveryMs, e.Ms)

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"phalanx/config"
+	"phalanx/messages"
 )
 
 // TestMain lets the test's binary be a process of a run, as the program is with its hidden verbs.
@@ -215,4 +218,46 @@ func TestKilledServersAndSupervisors(t *testing.T) {
 			t.Logf("%v: %d restarts", k.done, r.Restarts)
 		})
 	}
+}
+
+// A NATS server that stands still for good is replaced, and whoever asks meanwhile is told who waits for whom.
+func TestServerThatStandsStill(t *testing.T) {
+	want := quietHash(t, "tp2-sp-cp2", 0)
+	ask := make(chan struct{}, 1)
+	var mu sync.Mutex
+	var lines []string
+	var once sync.Once
+	stop := func(k *killer) {
+		once.Do(func() {
+			c := k.j.launched.servers[0]
+			c.mu.Lock()
+			pid := c.process.PID()
+			c.mu.Unlock()
+			require.NoError(t, suspend(pid))
+			ask <- struct{}{}
+		})
+	}
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	k := &killer{t: t, rng: rand.New(rand.NewPCG(5, 7)), kills: 1, steps: killSteps(0) / 2, modes: []func(*killer){stop}}
+	var err error
+	k.j, err = newJob(killScenario(t, "tp2-sp-cp2", 0), Options{Procs: 4, Self: []string{os.Args[0]}, Ask: ask,
+		Listen: Listener{Step: k.step, Event: func(e messages.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			lines = append(lines, e.String())
+		}}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	r, err := k.j.run(ctx)
+	require.NoError(t, err)
+	require.Equal(t, want, r.WeightsSHA256)
+	require.Greater(t, k.j.launched.servers[0].lives(), 1)
+	require.Len(t, r.Pace, 4)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Regexp(t, `(?m)^rank 3 \(tp 1 cp 1\) `, strings.Join(lines, "\n"))
+	requireNoProcess(t, k.j.launched.dir)
 }

@@ -26,13 +26,19 @@ func (j *job) network(ctx context.Context) (transport.Network, error) {
 		url = j.o.NATS
 	}
 	o := natslink.Options{URL: url, Embedded: t.UsesEmbedded() && j.o.NATS == "" || url == "", PieceBytes: t.PieceBytes,
-		Creds: j.credential(t.Creds), NKey: j.credential(t.NKey),
-		TLSCA: j.credential(t.TLSCA), TLSCert: j.credential(t.TLSCert), TLSKey: j.credential(t.TLSKey),
-		Run: runName(&j.s), Build: buildID(&j.s), Ranks: j.s.Sizes().World(), Logger: j.o.Logger}
+		Login: j.login(),
+		Run:   runName(&j.s), Build: buildID(&j.s), Ranks: j.s.Sizes().World(), Logger: j.o.Logger}
 	if !o.Embedded { // runs of one scenario may share a server
 		o.Run = fmt.Sprintf("%s-%d", o.Run, os.Getpid())
 	}
 	return natslink.Start(ctx, o)
+}
+
+// login is the files that the scenario names for a server of somebody else's.
+func (j *job) login() natslink.Login {
+	t := j.s.Transport
+	return natslink.Login{Creds: j.credential(t.Creds), NKey: j.credential(t.NKey),
+		TLSCA: j.credential(t.TLSCA), TLSCert: j.credential(t.TLSCert), TLSKey: j.credential(t.TLSKey)}
 }
 
 // credential is a file that the scenario names; "" is none.

@@ -53,9 +53,7 @@ func Supervise(ctx context.Context, dir string, index int, log *zap.Logger) erro
 		return err
 	}
 	defer p.Close()
-	o := sp.supervisor(j, name)
-	o.Name = "" // one that no other life has
-	one, err := supervise.New(p, o)
+	one, err := supervise.New(p, sp.supervisor(j))
 	if err != nil {
 		return err
 	}

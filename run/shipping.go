@@ -40,14 +40,6 @@ type shippedObservation struct {
 	Exact  bool
 }
 
-var shipMode = func() cbor.EncMode {
-	m, err := cbor.CoreDetEncOptions().EncMode()
-	if err != nil {
-		panic(err)
-	}
-	return m
-}()
-
 var unshipMode = func() cbor.DecMode {
 	m, err := cbor.DecOptions{MaxArrayElements: 1 << 30}.DecMode()
 	if err != nil {
@@ -67,15 +59,7 @@ func shipShards(rank int, what string, step int, views []model.ShardView) messag
 			list[i].F32 = tensor.Bytes(v.F32)
 		}
 	}
-	return messages.Shards{Rank: rank, Step: step, What: what, Body: shipped(list)}
-}
-
-func shipped(v any) []byte {
-	b, err := shipMode.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("run: %T cannot be written: %v", v, err))
-	}
-	return b
+	return messages.Shards{Rank: rank, Step: step, What: what, Body: messages.CBOR(list)}
 }
 
 // unshipShards is the inverse.
@@ -154,7 +138,7 @@ func (s *shipper) take() (messages.Shards, bool) {
 	}
 	step := s.shown[0].Site.Step
 	s.shown = nil
-	return messages.Shards{Rank: s.rank, Step: step, What: observed, Body: shipped(parts)}, true
+	return messages.Shards{Rank: s.rank, Step: step, What: observed, Body: messages.CBOR(parts)}, true
 }
 
 // observed is messages.Shards.What of observations.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"phalanx/config"
-	"phalanx/messages"
 	"phalanx/supervise"
 	"phalanx/transport/natslink/plane"
 )
@@ -77,7 +76,7 @@ func (l *launch) waiting() []string {
 		}
 	}
 	sizes := l.j.s.Sizes()
-	return supervise.Waiting(l.spawn.supervisor(l.j, "").Workers, signs, sizes.Where)
+	return supervise.Waiting(l.spawn.supervisor(l.j).Workers, signs, sizes.Where)
 }
 
 // look tells who waits for whom whenever the run stands still, and when it is asked.
@@ -147,8 +146,3 @@ func (l *launch) report(r *Report) {
 		r.PeakRSSBytes += int64(s.beat.RSSBytes) // of the processes, as they said last
 	}
 }
-
-// total is from the last sign of life to where the rank had been.
-func (r *Recovery) total() float64 { return r.DetectionMs + r.BackoffMs + r.RestartMs + r.ReplayMs }
-
-var _ messages.Event = Note("")

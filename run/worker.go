@@ -105,16 +105,13 @@ type worker struct {
 
 // plane is how a process of the run reaches the control plane.
 func (s *spawn) plane(j *job, name string) plane.Options {
-	t := j.s.Transport
-	return plane.Options{Run: s.Run, URL: s.URL, Creds: j.credential(t.Creds), NKey: j.credential(t.NKey), TLSCA: j.credential(t.TLSCA),
-		TLSCert: j.credential(t.TLSCert), TLSKey: j.credential(t.TLSKey), Replicas: s.Copies, Name: name, Logger: j.o.Logger}
+	return plane.Options{Run: s.Run, URL: s.URL, Login: j.login(), Replicas: s.Copies, Name: name, Logger: j.o.Logger}
 }
 
 // links are the options of this process's links. The collector is a rank more.
 func (s *spawn) links(j *job, incarnation uint32) natslink.Options {
-	t, ranks := j.s.Transport, j.s.Sizes().World()+1
-	o := natslink.Options{URL: s.URL, PieceBytes: t.PieceBytes, Creds: j.credential(t.Creds), NKey: j.credential(t.NKey),
-		TLSCA: j.credential(t.TLSCA), TLSCert: j.credential(t.TLSCert), TLSKey: j.credential(t.TLSKey),
+	ranks := j.s.Sizes().World() + 1
+	o := natslink.Options{URL: s.URL, PieceBytes: j.s.Transport.PieceBytes, Login: j.login(),
 		Run: s.Run, Build: s.Build, Incarnation: incarnation, Ranks: ranks, Wire: wire(j.s.Faults, incarnation), Logger: j.o.Logger}
 	if len(s.Servers) > 0 {
 		o.MaxPending = natslink.ServerMaxPending(ranks, 0)
@@ -191,13 +188,7 @@ func (w *worker) report() ([]plane.RankBeat, uint64) {
 }
 
 // shown takes what a rank of another process has shown.
-func (j *job) shown(e messages.Shards) {
-	if err := j.takeShown(e); err != nil {
-		j.o.Logger.Error("a report of a rank is lost", zap.Error(err))
-	}
-}
-
-func (j *job) takeShown(e messages.Shards) error {
+func (j *job) shown(e messages.Shards) error {
 	if e.What == observed {
 		return unshipObservations(e, j.record.For(e.Rank))
 	}

@@ -65,19 +65,17 @@ func (a *app) workerVerb() *cobra.Command {
 }
 
 func (a *app) supervisorVerb() *cobra.Command {
-	var index int
-	c := a.processVerb("supervisor", "watches over the workers of a run", func(ctx context.Context, dir string, log *zap.Logger) error {
-		return run.Supervise(ctx, dir, index, log)
-	})
-	c.Flags().IntVar(&index, "index", 0, "which one")
-	return c
+	return a.numberedVerb("supervisor", "watches over the workers of a run", run.Supervise)
 }
 
 func (a *app) natsServerVerb() *cobra.Command {
+	return a.numberedVerb("nats-server", "is a NATS server of a run", run.ServeNATS)
+}
+
+// numberedVerb is the verb of one of several processes that do the same.
+func (a *app) numberedVerb(use, short string, work func(ctx context.Context, dir string, index int, log *zap.Logger) error) *cobra.Command {
 	var index int
-	c := a.processVerb("nats-server", "is a NATS server of a run", func(ctx context.Context, dir string, log *zap.Logger) error {
-		return run.ServeNATS(ctx, dir, index, log)
-	})
+	c := a.processVerb(use, short, func(ctx context.Context, dir string, log *zap.Logger) error { return work(ctx, dir, index, log) })
 	c.Flags().IntVar(&index, "index", 0, "which one")
 	return c
 }

@@ -41,27 +41,15 @@ func (n *Network) dial(name string, timeout time.Duration, more ...nats.Option) 
 	if n.server != nil {
 		opts = append(opts, nats.InProcessServer(n.server))
 	}
-	if o.TLSCA != "" {
-		opts = append(opts, nats.RootCAs(o.TLSCA))
-	}
-	if o.TLSCert != "" {
-		opts = append(opts, nats.ClientCert(o.TLSCert, o.TLSKey))
-	}
-	if o.Creds != "" {
-		opts = append(opts, nats.UserCredentials(o.Creds))
-	}
-	if o.NKey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(o.NKey)
-		if err != nil {
-			return nil, fmt.Errorf("natslink: the NKey file %s has no usable seed: %w", o.NKey, err)
-		}
-		opts = append(opts, nkey)
+	user, err := o.Options()
+	if err != nil {
+		return nil, fmt.Errorf("natslink: %w", err)
 	}
 	address := o.URL
 	if n.server != nil {
 		address = ""
 	}
-	c, err := nats.Connect(address, append(opts, more...)...)
+	c, err := nats.Connect(address, append(append(opts, user...), more...)...)
 	if err != nil {
 		return nil, n.explain(err)
 	}

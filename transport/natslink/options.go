@@ -38,8 +38,7 @@ type Options struct {
 
 	Await bool // tries to reach the server until the context of Start ends
 
-	Creds, NKey            string // files of an external server's user
-	TLSCA, TLSCert, TLSKey string // files
+	Login // of an external server's user and of TLS
 
 	Run                   string // run id; part of subjects: letters, digits, '-' and '_'
 	Build                 uint64 // of transport.Identity, as are the next two

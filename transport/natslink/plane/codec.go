@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"phalanx/messages"
 )
 
 // Limits of a body. Beyond them it is not one of ours.
@@ -13,7 +15,6 @@ const (
 )
 
 var (
-	encodeMode = must(cbor.CoreDetEncOptions().EncMode())
 	decodeMode = must(cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
 		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField, MaxNestedLevels: 8, MaxMapPairs: bodyItemsMax, MaxArrayElements: bodyItemsMax}.DecMode())
 )
@@ -26,7 +27,7 @@ func must[T any](mode T, err error) T {
 }
 
 // encode is a body; equal values have equal bytes.
-func encode(v any) []byte { return must(encodeMode.Marshal(v)) }
+func encode(v any) []byte { return messages.CBOR(v) }
 
 // decode reads a body and nothing else.
 func decode(what string, b []byte, v any) error {

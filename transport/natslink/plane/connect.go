@@ -36,34 +36,13 @@ func (p *Plane) dial() (*nats.Conn, error) {
 		}),
 		nats.ClosedHandler(func(*nats.Conn) { close(p.ended) }),
 	}
-	more, err := o.user()
+	more, err := o.Options()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("plane: %w", err)
 	}
 	c, err := nats.Connect(o.URL, append(opts, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("plane: cannot connect to the NATS servers: %w: look at the URL, the user and the TLS files", err)
 	}
 	return c, nil
-}
-
-// user is who we are to the servers.
-func (o *Options) user() (opts []nats.Option, err error) {
-	if o.TLSCA != "" {
-		opts = append(opts, nats.RootCAs(o.TLSCA))
-	}
-	if o.TLSCert != "" {
-		opts = append(opts, nats.ClientCert(o.TLSCert, o.TLSKey))
-	}
-	if o.Creds != "" {
-		opts = append(opts, nats.UserCredentials(o.Creds))
-	}
-	if o.NKey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(o.NKey)
-		if err != nil {
-			return nil, fmt.Errorf("plane: the NKey file %s has no usable seed: %w", o.NKey, err)
-		}
-		opts = append(opts, nkey)
-	}
-	return opts, nil
 }

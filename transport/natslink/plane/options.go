@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"phalanx/transport/natslink"
 )
 
 const (
@@ -19,8 +21,7 @@ type Options struct {
 	Run string // run id; part of subjects: letters, digits, '-' and '_'
 	URL string // of NATS servers with JetStream, separated by commas
 
-	Creds, NKey            string // files of a user
-	TLSCA, TLSCert, TLSKey string // files
+	natslink.Login // of a user and of TLS
 
 	Replicas int           // of buckets and streams: the number of servers, 1 or 3; default 1
 	LeaseTTL time.Duration // of the leader's lease; default 15 s

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"phalanx/transport/natslink"
 )
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -20,7 +22,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"found no URL":         {Run: "a"},
 		"found 2 replicas":     {Run: "a", URL: "nats://127.0.0.1:1", Replicas: 2},
 		"found a lease of 1ms": {Run: "a", URL: "nats://127.0.0.1:1", LeaseTTL: time.Millisecond},
-		"has no usable seed":   {Run: "a", URL: "nats://127.0.0.1:1", NKey: os.Args[0] + ".none"},
+		"has no usable seed":   {Run: "a", URL: "nats://127.0.0.1:1", Login: natslink.Login{NKey: os.Args[0] + ".none"}},
 	} {
 		_, err := Open(t.Context(), o)
 		require.ErrorContains(t, err, text)

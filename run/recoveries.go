@@ -1,0 +1,93 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"phalanx/messages"
+	"phalanx/transport/natslink/plane"
+)
+
+// Recovery is what one restart of a rank came to, in milliseconds.
+type Recovery struct {
+	Rank        int     `json:"rank"`
+	Incarnation uint32  `json:"incarnation"`
+	Cause       string  `json:"cause"`
+	At          string  `json:"at,omitempty"`
+	DetectionMs float64 `json:"detection_ms"`       // last sign of life → decision
+	LeaderMs    float64 `json:"leaderless_ms"`      // of which there was no supervisor or no server
+	BackoffMs   float64 `json:"backoff_ms"`         // waited on purpose
+	RestartMs   float64 `json:"restart_ms"`         // decision → ranks ready
+	ReplayMs    float64 `json:"replay_ms"`          // ready → where the rank had been
+	Replayed    int     `json:"replayed"`           // messages that it was given
+	Dropped     int     `json:"duplicates_dropped"` // messages that came twice
+}
+
+// total is from the last sign of life to where the rank had been.
+func (r *Recovery) total() float64 { return r.DetectionMs + r.BackoffMs + r.RestartMs + r.ReplayMs }
+
+// started counts restarts.
+func (l *launch) started(worker int, incarnation uint32, pid int) {
+	if incarnation == 1 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.restarts++
+}
+
+// heard takes a heartbeat: the newest of every worker is kept, and a recovery is told once.
+func (l *launch) heard(b plane.Beat) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return
+	}
+	if last, ok := l.watched.signs[b.Worker]; ok {
+		if b.Incarnation < last.beat.Incarnation {
+			return
+		}
+		if b.Incarnation > last.beat.Incarnation {
+			for _, r := range last.beat.Ranks {
+				l.at[r.Rank] = fmt.Sprintf("step %d %s", r.Step+1, r.Op)
+			}
+		}
+	}
+	for _, a := range l.watched.take(b, time.Now()) {
+		l.wait.Go(func() { l.tell("alarm " + a) })
+	}
+	for _, r := range b.Ranks {
+		if r.Recovered != nil && l.seen[r.Rank] < b.Incarnation {
+			l.seen[r.Rank] = b.Incarnation
+			e, at := *r.Recovered, strings.TrimSpace(l.at[r.Rank])
+			l.wait.Go(func() { l.recovered(b.Worker, r.Rank, b.Incarnation, e, at) })
+		}
+	}
+}
+
+// recovered tells of a rank that is where it was when it died.
+func (l *launch) recovered(worker, rank int, incarnation uint32, e plane.Recovered, at string) {
+	ctx, cancel := context.WithTimeout(context.Background(), recordPatience)
+	defer cancel()
+	record, _, err := l.plane.Record(ctx, worker)
+	out := Recovery{Rank: rank, Incarnation: incarnation, Cause: string(e.Cause), At: at, RestartMs: ms(e.RestartNs), ReplayMs: ms(e.ReplayNs),
+		Replayed: int(e.Replayed), Dropped: int(e.Dropped)}
+	if err == nil && record.Incarnation == incarnation {
+		s := record.Split()
+		out.LeaderMs, out.BackoffMs = ms(int64(s.Leaderless+s.Broker)), ms(int64(s.Backoff))
+		out.DetectionMs = ms(int64(s.Detection)) + out.LeaderMs
+	}
+	l.mu.Lock()
+	l.recoveries = append(l.recoveries, out)
+	l.mu.Unlock()
+	l.telling <- messages.Restarted{Rank: rank, Incarnation: incarnation, Cause: out.Cause, At: cmp.Or(at, "its beginning"), Replayed: out.Replayed,
+		Dropped: out.Dropped, Ms: out.total()}
+}
+
+// recordPatience is how long the end of a run waits for the record of a restart: servers may be away.
+const recordPatience = 2 * time.Second
+
+func ms(ns int64) float64 { return float64(ns) / float64(time.Millisecond) }
