@@ -379,16 +379,19 @@ func TestClusterLosesServers(t *testing.T) {
 	}
 	close(stop)
 	wait.Wait()
-	all := map[uint32]bool{}
+	all, newest := map[uint32]bool{}, uint32(0)
 	for _, list := range given {
 		for _, inc := range list {
-			require.False(t, all[inc], "incarnation %d was given twice", inc)
+			require.False(t, all[inc], "incarnation %d was given twice: what was acknowledged is lost", inc)
 			all[inc] = true
+			newest = max(newest, inc)
 		}
 	}
 	last, _, err := planes[0].Record(ctx, 0)
 	require.NoError(t, err)
-	require.EqualValues(t, len(all), last.Incarnation, "nothing that was acknowledged is lost")
+	require.GreaterOrEqual(t, last.Incarnation, newest, "nothing that was acknowledged is lost")
+	// A write whose answer was lost, and over which the other has written since, looks refused: once for each server and writer.
+	require.LessOrEqual(t, int(last.Incarnation)-len(all), len(nodes)*len(planes))
 }
 
 // count mints incarnations of worker 0 until stop, and returns those that it won.
