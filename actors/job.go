@@ -59,7 +59,9 @@ type Job struct {
 	// Compute gathers the nanoseconds that programs of all ranks spend in their turns, while the run goes on; nil:
 	// nobody asks. What is left of the wall clock is exchange and waiting.
 	Compute *atomic.Int64
-	// Clock is the time that Compute is measured by, of which only differences count; nil: wall clock.
+	// Clock is the time that Compute is measured by, of which only differences count, when it is to be measured well: the
+	// programs of all ranks then compute on one OS thread, one turn after the other, and Clock is read on it. nil: wall
+	// clock, and turns as they come. Clock needs Compute and no Recovery.
 	Clock func() time.Duration
 
 	trap func(w who, message any) // tests: called in a shell before it receives
@@ -100,15 +102,13 @@ func (j Job) complete() (Job, error) {
 		return j, errors.New("job " + j.Name + ": expected both Programs and Network")
 	case j.Recovery != nil && (j.Recovery.Every < 1 || j.Recovery.Budget == nil || j.Recovery.Programs == nil):
 		return j, fmt.Errorf("job %q: found a snapshot every %d steps, expected 1 or more, a Budget and Programs", j.Name, j.Recovery.Every)
+	case j.Clock != nil && (j.Compute == nil || j.Recovery != nil):
+		return j, fmt.Errorf("job %q: a Clock needs Compute and no Recovery", j.Name)
 	case j.StallTimeout < 0:
 		return j, fmt.Errorf("job %q: found stall timeout %s, expected 0 (the default) or more", j.Name, j.StallTimeout)
 	}
 	if j.StallTimeout == 0 {
 		j.StallTimeout = StallTimeoutDefault
-	}
-	if j.Clock == nil {
-		origin := time.Now()
-		j.Clock = func() time.Duration { return time.Since(origin) }
 	}
 	if j.Logger == nil {
 		j.Logger = zap.NewNop()

@@ -119,7 +119,7 @@ func (k *rank) programs() (made []func(nn.Comm), failure *RankError) {
 // make asks the job.
 func (k *rank) make() ([]func(nn.Comm), error) {
 	if k.life.keeper == nil {
-		return k.run.job.Programs(k.rank, k.run.emitter(k.rank))
+		return k.run.job.Programs(k.rank, k.run.desk.emitter(k.run.emitter(k.rank)))
 	}
 	if k.run.livesAgain(k.life.n) {
 		k.run.hook(k.rank, between(AfterRestart, k.life.from.At.Step+1))

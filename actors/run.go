@@ -44,6 +44,7 @@ type run struct {
 	groups     [][]*actor.PID // by rank and axis; nil: not split
 	computed   []atomic.Int64 // by rank: nanoseconds of its programs' turns; of a run of several processes
 	mouths     []*mouth       // by rank; of a run of several processes
+	desk       *desk          // where programs compute when it is measured; nil: with their actors
 	given      bool           // a received payload is the receiver's for good
 
 	stopping atomic.Bool   // programs unwind at their next call
@@ -60,7 +61,6 @@ type run struct {
 	err          error
 	consequences []error
 	turns        map[string]time.Time // programs that compute, since when
-	whole        sync.Mutex           // held by the turn that computes, on one processor
 }
 
 // Run runs the programs of all ranks to their end, or to the first failure: a *RankError, *StallError,
@@ -94,6 +94,7 @@ func Run(ctx context.Context, job Job) (*Result, error) {
 func newRun(job Job) *run {
 	r := &run{job: job, log: job.Logger.With(zap.String("run", job.Name)), over: make(chan struct{}), gone: make(chan struct{}),
 		turns: map[string]time.Time{}, system: actor.NewActorSystemWithConfig(quietly())}
+	r.desk = newDesk(job.Clock, job.Compute, r.gone)
 	g, ok := job.Network.(giver)
 	r.given = ok && g.GivesPayloads()
 	return r

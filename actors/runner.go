@@ -2,7 +2,6 @@ package actors
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -45,7 +44,7 @@ type port struct {
 func newRunner(r *run, of member, p nn.Program, code func(nn.Comm)) *runner {
 	place := r.place(of.rank)
 	return &runner{run: r, place: place, name: fmt.Sprintf("%s program %s", place, collective.ProgramName(p)),
-		routine: collective.NewRoutine(place, p, code), member: of, values: map[port][]any{}}
+		routine: r.desk.routine(place, p, code), member: of, values: map[port][]any{}}
 }
 
 // resume is a turn: the program computes until it must wait for something that is not there.
@@ -63,24 +62,18 @@ func (w *runner) resume(ctx actor.Context, reply any) {
 	}
 }
 
-// timed is one turn of a routine, its time added to the job's. On one processor turns are taken whole, one after the
-// other: they could not overlap anyway, and the time of one is not counted in another. A turn waits for nobody, so this
-// cannot deadlock.
+// timed is one turn of a routine, its time added to the job's.
 func (r *run) timed(rank int, routine *collective.Routine, reply any) collective.Request {
 	if r.job.Part != nil {
 		defer func(began time.Time) { r.computed[rank].Add(int64(time.Since(began))) }(time.Now())
 	}
-	if r.job.Compute == nil {
-		return routine.Resume(reply)
+	if r.desk != nil {
+		return r.desk.resume(routine, reply)
 	}
-	if runtime.GOMAXPROCS(0) == 1 {
-		r.whole.Lock()
-		defer r.whole.Unlock()
+	if r.job.Compute != nil {
+		defer func(began time.Time) { r.job.Compute.Add(int64(time.Since(began))) }(time.Now())
 	}
-	began := r.job.Clock()
-	q := routine.Resume(reply)
-	r.job.Compute.Add(int64(r.job.Clock() - began))
-	return q
+	return routine.Resume(reply)
 }
 
 // serve acts on the pending request; more says that its reply is there already.
@@ -167,7 +160,7 @@ func (w *runner) receive(ctx actor.Context) bool {
 		}
 		w.resume(ctx, nil)
 	case *actor.Stopping:
-		w.routine.Stop()
+		w.run.desk.do(w.routine.Stop)
 	default:
 		return false
 	}

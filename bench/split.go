@@ -4,71 +4,80 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 )
 
 // Split compares the computing of a step on several context-parallel ranks with that of the same step on one rank: forward,
 // backward and the optimizer, whose work the ranks share (use_distributed_optimizer). Both run on one processor (GOMAXPROCS
-// 1, one compute thread, turns one after the other), so that the times of all turns add up and the rest is exchange.
-//
-// Computing is processor time where the system says it, which neighbours on the machine disturb less than wall clock. What
-// copies a rank makes in its turns to send and take parts is in it.
+// 1, one compute thread), and the programs of all ranks on one OS thread whose processor time is their computing: what links and
+// the collector of garbage do in between is not in it. What copies a rank makes in its turns to send and take parts is.
 type Split struct {
 	CP         int     `json:"cp"`
 	Rounds     int     `json:"rounds"`
 	Clock      string  `json:"clock"`       // of computing: processor time | wall clock
 	OneMs      float64 `json:"one_rank_ms"` // computing of a step on one rank; these three are medians over rounds
 	ComputeMs  float64 `json:"compute_ms"`  // on all ranks together
-	ExchangeMs float64 `json:"exchange_ms"` // step of all ranks without its computing, by the same clock: exchange, waiting, garbage collection
-	// Ratio is ComputeMs over OneMs: the median over rounds, each of a run on one rank and one on all, and the least and
-	// greatest.
+	ExchangeMs float64 `json:"exchange_ms"` // step of all ranks without its computing: exchange, waiting, garbage collection
+	// Ratio is ComputeMs over OneMs: the median over rounds, each of a run on one rank and one on all, and the quartiles.
 	Ratio     float64 `json:"compute_ratio"`
 	RatioLow  float64 `json:"compute_ratio_low"`
 	RatioHigh float64 `json:"compute_ratio_high"`
 }
 
-// splitRounds is how often both are measured, in turns.
-const splitRounds = 5
+// splitRounds is how often both are measured, in turns: short runs, many of them, because a shared machine changes its speed
+// from minute to minute.
+const (
+	splitRounds = 20
+	splitSteps  = 2
+	splitWarmup = 1
+)
+
+// clocks are what a comparison reads.
+type clocks struct {
+	process func() time.Duration // of a step
+	thread  func() time.Duration // of a turn, read on the thread that computes
+}
 
 // split measures a step on one rank and on all, in turns.
 func split(ctx context.Context, o StepOptions) (*Split, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	o.Threads = 1
-	if o.cpu == nil {
-		o.cpu = cpuTime
-	}
+	o.Threads, o.Steps, o.Warmup = 1, splitSteps, splitWarmup
 	out := &Split{CP: o.CP, Rounds: splitRounds, Clock: "processor time"}
-	if o.cpu() == 0 {
-		o.cpu, out.Clock = nil, "wall clock"
+	if o.clocks.thread == nil {
+		o.clocks = clocks{cpuTime, threadTime}
 	}
-	ranks := []string{fmt.Sprintf("model.context_parallel_size=%d", o.CP), fmt.Sprintf("dist.world_size=%d", o.CP), "optimizer.use_distributed_optimizer=true"}
+	if o.clocks.thread() == 0 || o.clocks.process() == 0 {
+		origin := o.Now()
+		wall := func() time.Duration { return o.Now().Sub(origin) }
+		o.clocks, out.Clock = clocks{wall, wall}, "wall clock"
+	}
+	set := [2][]string{nil, {fmt.Sprintf("model.context_parallel_size=%d", o.CP), fmt.Sprintf("dist.world_size=%d", o.CP), "optimizer.use_distributed_optimizer=true"}}
 	var one, all, exchange, ratio []float64
-	for range splitRounds {
-		alone, err := computing(ctx, o, nil)
-		if err != nil {
-			return nil, err
+	for round := range splitRounds {
+		var took [2]stepTime
+		for k := range took {
+			which := (round + k) % 2 // who is first changes from round to round
+			var err error
+			if took[which], err = computing(ctx, o, set[which]); err != nil {
+				return nil, err
+			}
 		}
-		shared, err := computing(ctx, o, ranks)
-		if err != nil {
-			return nil, err
-		}
-		one, all, exchange = append(one, alone.compute), append(all, shared.compute), append(exchange, shared.step-shared.compute)
-		ratio = append(ratio, share(shared.compute, alone.compute))
+		one, all, exchange = append(one, took[0].compute), append(all, took[1].compute), append(exchange, took[1].step-took[1].compute)
+		ratio = append(ratio, share(took[1].compute, took[0].compute))
 	}
+	slices.Sort(ratio)
 	out.OneMs, out.ComputeMs, out.ExchangeMs, out.Ratio = median(one), median(all), median(exchange), median(ratio)
-	out.RatioLow, out.RatioHigh = ratio[0], ratio[0]
-	for _, r := range ratio {
-		out.RatioLow, out.RatioHigh = min(out.RatioLow, r), max(out.RatioHigh, r)
-	}
+	out.RatioLow, out.RatioHigh = ratio[len(ratio)/4], ratio[(3*len(ratio))/4]
 	return out, nil
 }
 
-// stepTime is a step's time by one clock, and what of it is computing: medians over a run, in milliseconds.
+// stepTime is a step's time, and what of it is computing: medians over a run, in milliseconds.
 type stepTime struct{ step, compute float64 }
 
 // computing trains once and says what a step takes.
 func computing(ctx context.Context, o StepOptions, set []string) (stepTime, error) {
-	o.Overrides = append(append([]string(nil), o.Overrides...), set...)
+	o.Overrides = append(append([]string(nil), o.Overrides...), append(set, fmt.Sprintf("train.train_iters=%d", o.Steps+o.Warmup))...)
 	s, err := o.Scenario()
 	if err != nil {
 		return stepTime{}, err
@@ -76,19 +85,12 @@ func computing(ctx context.Context, o StepOptions, set []string) (stepTime, erro
 	var steps, compute []float64
 	var last time.Duration
 	seen := 0
-	_, err = o.Train(ctx, s, o.cpu, func(t Took) {
-		ms := t.Ms
-		if o.cpu != nil {
-			now := o.cpu()
-			ms = (now - last).Seconds() * 1e3
-			last = now
-		}
+	_, err = o.Train(ctx, s, o.clocks.thread, func(t Took) {
+		now := o.clocks.process()
 		if seen++; seen > o.Warmup {
-			steps, compute = append(steps, ms), append(compute, t.ComputeMs)
+			steps, compute = append(steps, (now-last).Seconds()*1e3), append(compute, t.ComputeMs)
 		}
-		if s.Sizes().World() == 1 && len(compute) > 0 { // one rank never waits: its run is one turn
-			compute[len(compute)-1] = ms
-		}
+		last = now
 	})
 	if err == nil && len(steps) == 0 {
 		err = fmt.Errorf("the run told of %d steps, expected more than the %d to warm up", seen, o.Warmup)

@@ -19,7 +19,8 @@ var stepScenario []byte
 const peakLength = 200 * time.Millisecond
 
 // Trainer trains a scenario, tells of every finished step with the time it took, and returns the process's peak
-// resident memory in bytes. clock is what Took.ComputeMs is measured by; nil: wall clock. Package run, which stands above, is
+// resident memory in bytes. clock is what Took.ComputeMs is measured by, on the
+// one thread that then computes; nil: wall clock, turns as they come. Package run, which stands above, is
 // handed in as one.
 type Trainer func(ctx context.Context, s config.Scenario, clock func() time.Duration, step func(Took)) (peakRSS int64, err error)
 
@@ -37,7 +38,7 @@ type StepOptions struct {
 	Overrides     []string // section.key=value, after everything else
 	Train         Trainer
 	Now           Clock
-	cpu           func() time.Duration // processor time so far; nil: this process's
+	clocks        clocks // of the comparison; none: this process's and its threads'
 }
 
 // StepResult is what a training step costs. FLOP figures are nil for models that the formula is not for.

@@ -25,7 +25,7 @@ func (r *StepResult) Print(w io.Writer) {
 	line("peak RSS", "%.1f MiB", float64(r.PeakRSSBytes)/(1<<20))
 	if s := r.Split; s != nil {
 		line("cp "+fmt.Sprint(s.CP), "%.1f ms computing of all ranks and %.1f ms exchange a step, one processor, %s, optimizer sharded", s.ComputeMs, s.ExchangeMs, s.Clock)
-		line("against one rank", "%.1f ms computing a step; ratio %.3f, median of %d pairs from %.3f to %.3f", s.OneMs, s.Ratio, s.Rounds, s.RatioLow, s.RatioHigh)
+		line("against one rank", "%.1f ms computing a step; ratio %.3f, median of %d pairs in turns; half of them lie between %.3f and %.3f", s.OneMs, s.Ratio, s.Rounds, s.RatioLow, s.RatioHigh)
 	}
 	line("heap per step", "%.1f allocations, %.0f bytes", r.HeapCount, r.HeapBytes)
 }

@@ -159,50 +159,66 @@ heap per step        3.0 allocations, 100 bytes
 		"peak_rss_bytes":536870912,"heap_allocations_per_step":3,"heap_bytes_per_step":100}`, string(text))
 }
 
-// Two ranks compute a step in 84 ms of processor time where one takes 80, and exchange for 30. The first steps, to warm up,
-// take longer, and the fourth pair runs slow on one side.
+// Two ranks compute a step in 84 ms of processor time where one takes 80, and exchange for 30. The first step, to warm up,
+// takes longer, and the ranks of every fourth round run slow.
 func TestSplitComparesComputing(t *testing.T) {
 	var worked time.Duration
-	runs := 0
+	runs, slowly := 0, 0
 	o := stepOptions(func(_ context.Context, s config.Scenario, clock func() time.Duration, step func(Took)) (int64, error) {
-		require.Equal(t, worked, clock())
-		require.Equal(t, s.Model.ContextParallel > 1, s.Optimizer.UseDistributedOptimizer, "the optimizer's work is split")
+		require.Equal(t, worked/2, clock(), "the thread's clock")
+		require.Equal(t, splitSteps+splitWarmup, s.Train.TrainIters)
+		many := s.Model.ContextParallel > 1
+		require.Equal(t, many, s.Optimizer.UseDistributedOptimizer, "the optimizer's work is split")
+		if runs%4 < 2 {
+			require.Equal(t, runs%2 == 1, many, "one rank is first")
+		} else {
+			require.Equal(t, runs%2 == 0, many, "the ranks are first")
+		}
 		runs++
+		rounds := (runs - 1) / 2
+		if many && rounds%4 == 1 {
+			slowly++
+		}
 		for i := range s.Train.TrainIters {
 			slow := 1.0
-			if i < 2 || runs == 8 {
+			if i < 1 || many && rounds%4 == 1 {
 				slow = 1.5
 			}
 			ms := func(v float64) time.Duration { return time.Duration(v * slow * float64(time.Millisecond)) }
-			if s.Model.ContextParallel == 1 {
-				worked += ms(80)
-				step(Took{Ms: 1000})
-			} else {
-				worked += ms(84 + 30)
-				step(Took{Ms: 1000, ComputeMs: 84 * slow})
+			compute := 80.0
+			if many {
+				compute = 84
+				worked += ms(30)
 			}
+			worked += ms(compute)
+			step(Took{Ms: 1000, ComputeMs: compute * slow})
 		}
 		return 1, nil
 	})
 	worked = time.Second
-	o.CP, o.cpu = 2, func() time.Duration { return worked }
+	o.CP, o.clocks = 2, clocks{func() time.Duration { return worked }, func() time.Duration { return worked / 2 }}
 	s, err := split(context.Background(), o)
 	require.NoError(t, err)
-	require.Equal(t, &Split{CP: 2, Rounds: 5, Clock: "processor time", OneMs: 80, ComputeMs: 84, ExchangeMs: 30, Ratio: 1.05, RatioLow: 1.05, RatioHigh: 1.575}, s)
-	require.Equal(t, 10, runs)
+	require.Equal(t, &Split{CP: 2, Rounds: splitRounds, Clock: "processor time", OneMs: 80, ComputeMs: 84, ExchangeMs: 30, Ratio: 1.05, RatioLow: 1.05, RatioHigh: 1.575}, s)
+	require.Equal(t, 2*splitRounds, runs)
+	require.Equal(t, splitRounds/4, slowly)
 }
 
 // Where the system does not say processor time, wall clock is what is compared.
 func TestSplitByWallClock(t *testing.T) {
+	now := time.Unix(1e9, 0)
 	o := stepOptions(func(_ context.Context, s config.Scenario, clock func() time.Duration, step func(Took)) (int64, error) {
-		require.Nil(t, clock)
+		before := clock()
 		for range s.Train.TrainIters {
+			now = now.Add(100 * time.Millisecond)
 			step(Took{Ms: 100, ComputeMs: 90})
 		}
+		require.Equal(t, time.Duration(s.Train.TrainIters)*100*time.Millisecond, clock()-before)
 		return 1, nil
 	})
-	o.CP, o.cpu = 2, func() time.Duration { return 0 }
+	o.Now = func() time.Time { return now }
+	o.CP, o.clocks = 2, clocks{cpuTime, func() time.Duration { return 0 }}
 	s, err := split(context.Background(), o)
 	require.NoError(t, err)
-	require.Equal(t, &Split{CP: 2, Rounds: 5, Clock: "wall clock", OneMs: 100, ComputeMs: 90, ExchangeMs: 10, Ratio: 0.9, RatioLow: 0.9, RatioHigh: 0.9}, s)
+	require.Equal(t, &Split{CP: 2, Rounds: splitRounds, Clock: "wall clock", OneMs: 90, ComputeMs: 90, ExchangeMs: 10, Ratio: 1, RatioLow: 1, RatioHigh: 1}, s)
 }

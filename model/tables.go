@@ -20,7 +20,7 @@ type table[T tensor.Float] struct {
 	param *nn.Param[T]
 	tag   nn.Tag // of the messages that join its uses
 	uses  []use
-	mine  map[string]int // uses of this rank: their place among its own
+	mine  map[string]int // uses of this rank: their place among its own, a head before the others
 }
 
 // use is one use of a table.
@@ -54,21 +54,29 @@ func (b *builder[T]) usesOf(h holders, tiedHead bool) []use {
 // table declares a table with its uses; the first holds the original.
 func (b *builder[T]) table(s nn.Spec, tag nn.Tag, uses []use) table[T] {
 	t := table[T]{tag: tag, uses: uses, mine: map[string]int{}}
-	for _, u := range uses {
-		if u.stage == b.stage {
-			t.mine[u.name] = len(t.mine)
-		}
-	}
+	t.place(b.stage)
 	s.Uses, s.Shared = len(t.mine), b.stage != uses[0].stage
 	b.foreign = len(t.mine) == 0
 	t.param = b.declare(s)
 	return t
 }
 
+// place numbers the uses of a stage. A head comes first, into the parameter's own gradient: it fills all of it, while the
+// others are lookups.
+func (t *table[T]) place(stage int) {
+	for _, head := range []bool{true, false} {
+		for _, u := range t.uses {
+			if u.stage == stage && (u.name == headUse) == head {
+				t.mine[u.name] = len(t.mine)
+			}
+		}
+	}
+}
+
 // tables declares the embeddings and, unless tied, the head.
 func (b *builder[T]) tables(h holders) tables[T] {
 	m := b.cfg
-	words := nn.Spec{Name: "model.embed_tokens.weight", Shape: []int{m.PaddedVocabSize, m.HiddenSize}, Shard: b.shard(0), Init: b.normal(), EmbeddingOrOutput: true}
+	words := nn.Spec{Name: "model.embed_tokens.weight", Shape: []int{m.PaddedVocabSize, m.HiddenSize}, Shard: b.shard(0), Init: b.normal(), EmbeddingOrOutput: true, ByRow: true}
 	t := tables[T]{embed: b.table(words, nn.TagEmbeddingUse, b.usesOf(h, !m.UntieEmbeddings))}
 	if m.PositionEmbedding == "learned_absolute" {
 		t.positions = b.table(nn.Spec{Name: "model.embed_positions.weight", Shape: []int{m.MaxPositionEmbeddings, m.HiddenSize}, Shard: nn.Unsharded,
@@ -82,13 +90,13 @@ func (b *builder[T]) tables(h holders) tables[T] {
 	return t
 }
 
-// acc is the accumulator of one of this rank's uses; nil without.
-func (t *table[T]) acc(name string) []T {
+// acc is the accumulator of one of this rank's uses; none without.
+func (t *table[T]) acc(name string) nn.Use[T] {
 	switch i, ok := t.mine[name]; {
 	case !ok:
-		return nil
+		return nn.Use[T]{}
 	case i == 0:
-		return t.param.Grad
+		return nn.Use[T]{Grad: t.param.Grad}
 	default:
 		return t.param.Uses[i-1]
 	}
@@ -96,7 +104,7 @@ func (t *table[T]) acc(name string) []T {
 
 // grads are the accumulators of one use of both embeddings.
 func (t *tables[T]) grads(name string) nn.EmbeddingGrads[T] {
-	return nn.EmbeddingGrads[T]{Words: t.embed.acc(name), Positions: t.positions.acc(name)}
+	return nn.EmbeddingGrads[T]{Words: t.embed.acc(name), Positions: t.positions.acc(name).Grad}
 }
 
 // headGrad is the accumulator of the head.
@@ -104,5 +112,5 @@ func (t *tables[T]) headGrad() []T {
 	if t.head != t.embed.param {
 		return t.head.Grad
 	}
-	return t.embed.acc(headUse)
+	return t.embed.acc(headUse).Grad
 }

@@ -18,23 +18,23 @@ func (r *Rank[T]) joinUses(c nn.Comm, site nn.Site) {
 
 // join adds the gradients of a table's uses, in their order, wherever they lie: the first stage adds, the others
 // get the sum, so that all copies move alike. It comes before the sums over context and data parallelism, as on one
-// stage, so every placement of the uses gives the same bits.
+// stage, so every placement of the uses gives the same bits. A head on the first stage has its place in the sum already:
+// it is the second of the uses, and a + b is b + a.
 func (t *table[T]) join(c nn.Comm, site nn.Site) {
 	if len(t.mine) == 0 {
 		return
 	}
 	me, first := c.Rank(mesh.PP), t.uses[0].stage
 	for i, u := range t.uses {
-		acc := t.acc(u.name)
 		switch {
 		case me != first && u.stage == me:
-			t.movePieces(c, nn.Put, site, i, first, acc)
+			t.movePieces(c, nn.Put, site, i, first, t.acc(u.name).Grad)
 		case me == first && u.stage != me:
-			acc = make([]T, len(t.param.Grad))
+			acc := make([]T, len(t.param.Grad))
 			t.movePieces(c, nn.Get, site, i, u.stage, acc)
 			kernel.AddInto(t.param.Grad, acc)
-		case me == first && i > 0:
-			kernel.AddInto(t.param.Grad, acc)
+		case me == first && t.mine[u.name] > 0:
+			t.acc(u.name).AddTo(t.param.Grad)
 		}
 	}
 	told := map[int]bool{first: true}

@@ -15,17 +15,13 @@ func usesWorld(t *testing.T, pp int, uses []use, values []float32, seed uint64) 
 	sums := make([]float32, pp)
 	err := inproc.Run(mesh.Sizes{TP: 1, CP: 1, DP: 1, PP: pp}, func(rank int) []func(nn.Comm) {
 		tab := &table[float32]{tag: nn.TagEmbeddingUse, uses: uses, mine: map[string]int{}}
-		for _, u := range uses {
-			if u.stage == rank {
-				tab.mine[u.name] = len(tab.mine)
-			}
-		}
+		tab.place(rank)
 		var p nn.Params[float32]
-		tab.param = p.Declare(nn.Spec{Name: "table", Shape: []int{1, 1}, Shard: nn.Unsharded, Uses: len(tab.mine)})
+		tab.param = p.Declare(nn.Spec{Name: "table", Shape: []int{1, 1}, Shard: nn.Unsharded, Uses: len(tab.mine), ByRow: true})
 		p.Build()
 		for i, u := range uses {
-			if acc := tab.acc(u.name); acc != nil {
-				acc[0] = values[i]
+			if acc := tab.acc(u.name); acc.Grad != nil {
+				acc.Row(0, 1)[0] = values[i]
 			}
 		}
 		return []func(nn.Comm){func(c nn.Comm) {

@@ -109,7 +109,7 @@ func TestBlockDropoutGrad(t *testing.T) {
 			y, saved := l.Forward(r.C, r.C.Add(x, embed.Forward(r.C, ids, positions)))
 			return y, func(dy tensor.Mat[float64]) tensor.Mat[float64] {
 				dx := l.Backward(r.C, saved, dy)
-				embed.Backward(r.C, ids, positions, dx, nn.EmbeddingGrads[float64]{Words: table.Grad, Positions: places.Grad})
+				embed.Backward(r.C, ids, positions, dx, nn.EmbeddingGrads[float64]{Words: nn.Use[float64]{Grad: table.Grad}, Positions: places.Grad})
 				return dx
 			}
 		})

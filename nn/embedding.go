@@ -16,7 +16,10 @@ type Embedding[T tensor.Float] struct {
 }
 
 // EmbeddingGrads are accumulators of one use of an embedding; nil: that use teaches the table nothing.
-type EmbeddingGrads[T tensor.Float] struct{ Words, Positions []T }
+type EmbeddingGrads[T tensor.Float] struct {
+	Words     Use[T]
+	Positions []T
+}
 
 const embedded = "embedding" // in the name of the draws
 
@@ -41,7 +44,7 @@ func (e Embedding[T]) Forward(c *Ctx[T], ids, positions []int32) tensor.Mat[T] {
 
 // Backward adds the gradients of what was looked up to one use's accumulators, rows in ascending order.
 func (e Embedding[T]) Backward(c *Ctx[T], ids, positions []int32, dy tensor.Mat[T], into EmbeddingGrads[T]) {
-	if into.Words == nil {
+	if into.Words.Grad == nil {
 		return
 	}
 	dy = c.Drop(e.Dropout, embedded, dy)
@@ -52,7 +55,7 @@ func (e Embedding[T]) Backward(c *Ctx[T], ids, positions []int32, dy tensor.Mat[
 	for r := range whole.Rows {
 		id := int(ids[c.batchFirst(r)]) - first
 		if id >= 0 && id < n {
-			kernel.AddInto(into.Words[id*h:(id+1)*h], whole.Row(r))
+			kernel.AddInto(into.Words.Row(id, h), whole.Row(r))
 		}
 	}
 }

@@ -24,6 +24,7 @@ type Spec struct {
 	Init   Init
 	Group  string // norm group: "" or "mtp"
 	Uses   int    // uses whose gradients accumulate apart and are added in a fixed order; 0 means 1
+	ByRow  bool   // of a table: all uses but the first touch single rows, and only by Use.Row
 	Shared bool   // a copy of a parameter of another pipeline stage, kept equal to it: the norm counts that one
 	// EmbeddingOrOutput: the table or the output layer, which decoupled_lr gives a rate of their own.
 	EmbeddingOrOutput bool
@@ -33,8 +34,8 @@ type Spec struct {
 type Param[T tensor.Float] struct {
 	Spec
 	Data []T
-	Grad []T   // gradient of use 0; the sum of all uses after JoinUses
-	Uses [][]T // further accumulators, one per use beyond the first
+	Grad []T      // gradient of use 0; the sum of all uses once they are joined
+	Uses []Use[T] // further accumulators, one per use beyond the first
 }
 
 // Local is the number of elements of the shard.
@@ -133,7 +134,7 @@ func (f *Flat[T]) build(list []*Param[T], belongs func(*Param[T]) bool) {
 		q.Data, q.Grad = f.Data[at:at+n:at+n], f.Grad[at:at+n:at+n]
 		at += n
 		for range max(q.Spec.Uses, 1) - 1 {
-			q.Uses = append(q.Uses, make([]T, n))
+			q.Uses = append(q.Uses, newUse[T](&q.Spec))
 		}
 	}
 }
@@ -145,7 +146,7 @@ func (p *Params[T]) ZeroGrads() {
 	}
 	for _, q := range p.List {
 		for _, u := range q.Uses {
-			clear(u)
+			u.clear()
 		}
 	}
 }

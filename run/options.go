@@ -27,7 +27,8 @@ type Options struct {
 	// Ask, when something comes, lets a run of several processes tell who waits for whom. nil: nobody asks.
 	Ask    <-chan struct{}
 	Logger *zap.Logger
-	// ComputeClock is the time that Timing.ComputeMs is measured by; nil: wall clock.
+	// ComputeClock is the time that Timing.ComputeMs is measured by, read on the one OS thread on which all ranks then compute, one
+	// turn after the other; for runs of one process without recovery. nil: wall clock, and turns as they come.
 	ComputeClock func() time.Duration
 
 	worker bool // this process is one of several

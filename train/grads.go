@@ -161,8 +161,8 @@ func (g *Grads[T]) CheckFinite(step, layer int) error {
 		if g.layout.LayerOf != nil && g.layout.LayerOf(&q.Spec) != layer {
 			continue
 		}
-		for _, x := range append([][]T{q.Grad}, q.Uses...) {
-			for i, v := range x {
+		for _, u := range append([]nn.Use[T]{{Grad: q.Grad}}, q.Uses...) {
+			for i, v := range u.Grad {
 				if v-v != 0 {
 					return &NotFiniteError{Rank: g.layout.Rank, Step: step, Name: q.Name, Index: i, Value: float64(v)}
 				}

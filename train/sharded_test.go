@@ -335,14 +335,14 @@ func TestNotFinite(t *testing.T) {
 					g := train.NewGrads(p, train.Layout{Sizes: sizes, Rank: rank, Sharded: sharded})
 					require.NoError(t, g.CheckFinite(3, -1))
 					if rank == bad {
-						q.Uses[0][517] = value
+						q.Uses[0].Grad[517] = value
 						err := g.CheckFinite(3, -1)
 						var e *train.NotFiniteError
 						require.ErrorAs(t, err, &e)
 						require.Equal(t, []any{bad, 3, "bad", 517}, []any{e.Rank, e.Step, e.Name, e.Index})
 						require.ErrorContains(t, err, fmt.Sprintf("rank %d found %v in the gradient of bad, element 517 of its shard, in iteration 4", bad, value))
 					}
-					copy(q.Grad, q.Uses[0])
+					copy(q.Grad, q.Uses[0].Grad)
 					site := nn.Site{Phase: nn.Update, Layer: -1}
 					g.Reduce(c, site, 0)
 					finite[rank] = train.Finite(g.Norms(c, site, 0))
