@@ -241,11 +241,16 @@ func (m *mouth) listen() {
 // own makes a received message the receiver's and gives the link its credit at once: what waits here is bounded by the
 // steps that ranks are apart, and a message that is asked for must not wait behind it.
 func (r *run) own(rank int, m transport.Message) recovery.Message {
+	link := r.links[rank]
+	if lender, ok := link.(transport.Lender); ok {
+		lender.Keep(m)
+		return recovery.Message{Header: m.Header, Payload: m.Payload}
+	}
 	payload := m.Payload
 	if !r.given {
 		payload = slices.Clone(payload)
 	}
-	r.links[rank].Consumed(m)
+	link.Consumed(m)
 	return recovery.Message{Header: m.Header, Payload: payload}
 }
 

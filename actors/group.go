@@ -19,6 +19,7 @@ type group struct {
 	place    collective.Place
 	axis     mesh.Axis
 	link     transport.Link
+	lender   transport.Lender // that wants payloads back which nobody looks at any more; nil: nobody does
 	machine  *collective.Group
 	programs map[nn.Program]*actor.PID
 	broken   bool // after a failure the machine is of no more use
@@ -29,6 +30,9 @@ func newGroup(r *run, rank int, a mesh.Axis, l life) *group {
 	place := r.place(rank)
 	g := &group{run: r, place: place, axis: a, link: r.links[rank], machine: collective.NewGroup(place, a),
 		programs: map[nn.Program]*actor.PID{}, life: l}
+	if r.job.Recovery != nil && r.job.Recovery.Record == nil { // a recording still writes them
+		g.lender, _ = g.link.(transport.Lender)
+	}
 	g.machine.Restore(l.from.Groups[a])
 	return g
 }
@@ -103,16 +107,21 @@ func (g *group) settle(err error) {
 	}
 }
 
-// release gives read messages back. With recovery their payloads are not used again: the sender has them too.
+// release gives read messages back. With recovery the link has its credit already, and where payloads are not the link's the
+// sender has them too.
 func (g *group) release(read []collective.Incoming) {
+	if len(read) == 0 {
+		return
+	}
 	if g.life.keeper != nil {
 		edges := make([]recovery.Edge, len(read))
 		for i, m := range read {
 			edges[i] = recovery.Edge{Peer: m.Header.Src, Chan: m.Header.Chan}
+			if g.lender != nil {
+				g.lender.Recycle(m.Payload)
+			}
 		}
-		if len(edges) > 0 {
-			g.run.system.Root.Send(g.life.keeper, consumed{g.life.n, edges})
-		}
+		g.run.system.Root.Send(g.life.keeper, consumed{g.life.n, edges})
 		return
 	}
 	for _, m := range read {

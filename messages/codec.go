@@ -59,6 +59,9 @@ func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 // ChecksumMore is the Checksum of bytes followed by b, from that of the bytes alone; of no bytes it is 0.
 func ChecksumMore(before uint32, b []byte) uint32 { return crc32.Update(before, castagnoli, b) }
 
+// ChecksumJoin is the Checksum of bytes followed by n others, from that of each.
+func ChecksumJoin(before, behind uint32, n int) uint32 { return shifted(before, n) ^ behind }
+
 // Seal sets Len and PayloadCRC for a payload.
 func (h *Header) Seal(payload []byte) {
 	h.Len = uint32(len(payload))

@@ -147,6 +147,9 @@ func TestAllToAll(t *testing.T) {
 					h := header(dst, ch, i)
 					h.Kind, h.Src, h.Chunks, h.Len, h.Edge = messages.Data, uint16(src), 1, uint32(len(m.Payload)), m.Header.Edge
 					h.Run, h.Topology, h.Build, h.Incarnation = messages.RunHash("all"), 3, 0xb111d, 2
+					if m.Header.PayloadCRC != 0 { // the link has looked
+						h.PayloadCRC = messages.Checksum(m.Payload)
+					}
 					if h != m.Header {
 						t.Errorf("found %v, expected %v", m.Header.String(), h.String())
 					}

@@ -10,8 +10,9 @@ import (
 // Message is one whole message: a header (Chunk 0 of 1) and the payload it names.
 //
 // The layer above fills the name: Dst, Chan, Step, Microbatch, Op, Layer, Phase, Seq, DType, NDim and Shape. The link
-// fills the rest: Kind, Src, the Identity, Chunk, Chunks, Len, Edge and PayloadCRC. A received header has PayloadCRC
-// 0 (the pieces were checked, one by one), and its Edge means something to the link only.
+// fills the rest: Kind, Src, the Identity, Chunk, Chunks, Len, Edge and PayloadCRC. A received header has the
+// PayloadCRC of the whole payload, which the link has checked, or 0 where it has not looked; its Edge means something to the
+// link only.
 type Message struct {
 	Header  messages.Header
 	Payload []byte
@@ -26,6 +27,13 @@ type Link interface {
 	// sender gets its credit back. It must be called exactly once for each message, with the header and the payload
 	// as they were received.
 	Consumed(Message)
+}
+
+// Lender is a link whose messages can be kept. Keep is Consumed, but for the payload: that is the owner's, who may give it back
+// with Recycle, when nobody looks at it any more, or leave it to the garbage collector.
+type Lender interface {
+	Keep(Message)
+	Recycle(payload []byte)
 }
 
 // Handler is what a rank gives to Open. Receive gets whole messages, in order for one (source, channel); Fail gets

@@ -29,10 +29,11 @@ func place(part *partial, h *messages.Header, payload []byte, p *pool) (*partial
 	if part.pooled {
 		copy(part.buf[int(h.Chunk)*part.piece:], payload)
 	}
+	part.crc = messages.ChecksumJoin(part.crc, h.PayloadCRC, len(payload))
 	part.chunk++
 	if part.chunk == h.Chunks {
 		part.buf = part.buf[:int(h.Chunk)*part.piece+len(payload)]
-		part.header.Len, part.header.Edge = uint32(len(part.buf)), h.Edge
+		part.header.Len, part.header.Edge, part.header.PayloadCRC = uint32(len(part.buf)), h.Edge, part.crc
 	}
 	return part, nil
 }

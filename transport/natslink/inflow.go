@@ -48,6 +48,7 @@ type partial struct {
 	buf    []byte
 	pooled bool   // buf is the link's
 	piece  int    // bytes of a full piece
+	crc    uint32 // of the pieces so far
 	chunk  uint16 // next
 	held   uint64 // cost of its pieces that is not given back yet
 }

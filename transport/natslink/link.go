@@ -118,19 +118,37 @@ func (l *link) Send(m transport.Message) error {
 
 // Consumed gives the credit of a message back and keeps its buffer for another.
 func (l *link) Consumed(m transport.Message) {
+	if buf := l.settle(&m.Header); buf != nil {
+		l.pool.put(buf)
+	}
+}
+
+// Keep gives the credit of a message back and leaves its buffer to the owner.
+func (l *link) Keep(m transport.Message) { l.settle(&m.Header) }
+
+// Recycle takes a payload that was kept. Those of one piece are NATS's: the pool has no use for them.
+func (l *link) Recycle(payload []byte) {
 	l.mu.Lock()
-	buf, e, err := l.in.consumed(&m.Header)
+	piece := l.in.lim.piece
+	l.mu.Unlock()
+	if len(payload) > piece {
+		l.pool.put(payload)
+	}
+}
+
+// settle gives the credit of a message back and returns its buffer, if it may be used again.
+func (l *link) settle(h *messages.Header) []byte {
+	l.mu.Lock()
+	buf, e, err := l.in.consumed(h)
 	due := err == nil && e.due
 	l.mu.Unlock()
-	switch {
-	case err != nil:
+	if err != nil {
 		l.fail(err)
-	case buf != nil:
-		l.pool.put(buf)
 	}
 	if due {
 		signal(l.due)
 	}
+	return buf
 }
 
 // receive takes a piece from NATS.

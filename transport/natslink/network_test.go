@@ -28,6 +28,7 @@ func TestMessageLargerThanTheWindow(t *testing.T) {
 		m := in.take(t)
 		require.Equal(t, size, int(m.Header.Len))
 		require.True(t, string(m.Payload) == string(noise[i:][:size]), "message %d has other bytes", i)
+		require.Equal(t, messages.Checksum(m.Payload), m.Header.PayloadCRC, "of the whole payload")
 		in.link.Consumed(m)
 	}
 	in.quiet(t)
@@ -181,6 +182,40 @@ func TestBuffersAreReused(t *testing.T) {
 		in.link.Consumed(m)
 	}
 	require.LessOrEqual(t, len(seen), 2)
+}
+
+// TestKeptBuffers: what is kept is the owner's, although its credit is back, until it gives it back.
+func TestKeptBuffers(t *testing.T) {
+	n := start(t, Options{CreditBytes: 2 << 20})
+	in, out := open(t, n, 1), open(t, n, 0)
+	lender := in.link.(transport.Lender)
+	var kept []transport.Message
+	for i := range 5 { // more than the window
+		out.send(t, 1, 0, payload(i, 1<<20))
+		kept = append(kept, in.take(t))
+		lender.Keep(kept[i])
+	}
+	seen := map[*byte]bool{}
+	for i, m := range kept {
+		require.True(t, string(m.Payload) == string(noise[i:][:1<<20]), "message %d was written over", i)
+		seen[&m.Payload[0]] = true
+	}
+	require.Len(t, seen, 5)
+	out.send(t, 1, 0, payload(9, 100))
+	small := in.take(t)
+	lender.Keep(small)
+	lender.Recycle(small.Payload) // NATS's own: it stays away from the pool
+	for _, m := range kept {
+		lender.Recycle(m.Payload)
+	}
+	for i := range 5 {
+		out.send(t, 1, 0, payload(i, 1<<20))
+		m := in.take(t)
+		seen[&m.Payload[0]] = true
+		in.link.Consumed(m)
+	}
+	require.Len(t, seen, 5, "buffers that were given back are used again")
+	in.quiet(t)
 }
 
 // TestInABubble: the network runs on virtual time, so tests of the layers above may.
