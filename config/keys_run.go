@@ -82,7 +82,7 @@ var runKeys = []spec{
 	{key: "transport.tls_key", null: true, doc: "With url: key of tls_cert."},
 
 	{key: "recovery.snapshot_every", def: "0", in: between(0, MaxIterations),
-		doc: "Steps between snapshots, from which a rank that dies goes on alone: in memory, with run --procs on disk. 0: a panic ends the run; with --procs it means 4."},
+		doc: "Steps between snapshots, from which a rank that dies goes on alone: in memory, with run --procs on disk. 0: a panic ends the run; with --procs it means 2."},
 	{key: "recovery.snapshot_bytes", def: "0", in: between(0, MaxLogBytes),
 		doc: "A sender log of more bytes asks for a snapshot at the next step, before snapshot_every; 0: no."},
 	{key: "recovery.log_bytes", def: "0", in: between(0, MaxLogBytes),

@@ -130,7 +130,7 @@ func (j *job) processes() error {
 }
 
 // snapshotEveryDefault is the number of steps between snapshots of a run of several processes that does not say it.
-const snapshotEveryDefault = 4
+const snapshotEveryDefault = 2
 
 // folder makes the folder of the run, and takes it: no other run may have it.
 func (l *launch) folder() (err error) {
