@@ -8,7 +8,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"phalanx/collective"
 	"phalanx/mesh"
 	"phalanx/recording"
 	"phalanx/recovery"
@@ -33,8 +32,7 @@ type keeper struct {
 	gone    bool           // that life has ended altogether
 	granted bool           // the supervisor lets the next one begin
 
-	saved     map[uint32]snapshot.State // in memory, in a run of one process
-	store     Store                     // on disk, in one of several
+	store     Store
 	steps     []uint32                  // of the snapshots in store
 	due       map[uint32]snapshot.State // local or states of groups are missing
 	committed uint32
@@ -230,35 +228,6 @@ func (k *keeper) send(ctx actor.Context, m transport.Message) {
 	k.do(ctx, fx)
 	if k.machine != nil && k.toll.sends(e, k.machine.Sent(e), len(fx.Publish) > 0, k.run.peers()-1) {
 		k.recovered(ctx)
-	}
-}
-
-// dueAt is the snapshot of a step that is being gathered.
-func (k *keeper) dueAt(step uint32) snapshot.State {
-	s, ok := k.due[step]
-	if !ok {
-		s.Groups = map[mesh.Axis]collective.GroupState{}
-		k.due[step] = s
-	}
-	return s
-}
-
-// keep keeps a snapshot when all of it is there.
-func (k *keeper) keep(ctx actor.Context, step uint32, s snapshot.State) {
-	k.due[step] = s
-	if s.Local == nil || len(s.Groups) < len(k.run.split()) {
-		return
-	}
-	delete(k.due, step)
-	s.At = k.machine.Boundary(step)
-	k.record.Snapshot(step, s)
-	if k.store != nil {
-		k.write(ctx, step, s)
-		return
-	}
-	k.saved[step] = s
-	if k.passes(ctx, between(AfterSnapshot, step)) {
-		k.do(ctx, k.machine.Saved(step))
 	}
 }
 

@@ -1,51 +1,17 @@
 package actors
 
 import (
-	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.uber.org/zap"
 
 	"phalanx/mesh"
 	"phalanx/messages"
 	"phalanx/recovery"
-	"phalanx/snapshot"
 )
 
-// The keeper where ranks are in several processes: snapshots are on disk, links lose messages, reports go to the collector.
-
-// recall is the snapshot that a life begins with, and the steps of all there are.
-func (k *keeper) recall() (snapshot.State, []uint32, error) {
-	if k.run.part() == nil {
-		s, ok := k.saved[k.committed]
-		if !ok && k.committed > 0 {
-			return s, nil, fmt.Errorf("found no snapshot of step %d, which is committed", k.committed)
-		}
-		return s, slices.Sorted(maps.Keys(k.saved)), nil
-	}
-	sections, err := k.stored()
-	if err != nil || sections == nil {
-		return snapshot.State{}, slices.Clone(k.steps), err
-	}
-	s, err := snapshot.StateOf(sections)
-	return s, slices.Clone(k.steps), err
-}
-
-// stored is what the disk has of the committed step; nil: it is the beginning.
-func (k *keeper) stored() (sections [][]byte, err error) {
-	if k.store != nil {
-		return k.store.Sections(k.committed)
-	}
-	if k.store, err = k.run.part().Stores(k.rank); err != nil {
-		return nil, err
-	}
-	k.committed, sections, k.steps, err = k.store.Begin()
-	return sections, err
-}
+// The keeper where ranks are in several processes: links lose messages, reports go to the collector.
 
 // adopt makes the keeper the one that the link speaks to.
 func (k *keeper) adopt(ctx actor.Context) {
@@ -103,38 +69,6 @@ func (k *keeper) bounded() bool {
 	}
 	k.run.failRank(k.failure(&LogError{Bytes: log, Limit: limit, Since: k.machine.Generation()}))
 	return false
-}
-
-// write gives a snapshot to the disk.
-func (k *keeper) write(ctx actor.Context, step uint32, s snapshot.State) {
-	self, system, life := ctx.Self(), ctx.ActorSystem(), k.inc
-	k.store.Save(step, s.Sections(), func(err error) { system.Root.Send(self, stored{life, step, err}) })
-}
-
-// durable takes the disk's answer. Without a snapshot training goes on, and the log grows.
-func (k *keeper) durable(ctx actor.Context, m stored) {
-	if m.err != nil {
-		k.run.log.Warn("snapshot not written", zap.Int("rank", k.rank), zap.Uint32("step", m.step), zap.Error(m.err))
-		k.run.part().Status.alarm(fmt.Sprintf("rank %d: the snapshot of step %d is not written: %v", k.rank, m.step, m.err))
-		return
-	}
-	k.steps = append(k.steps, m.step)
-	if k.passes(ctx, between(AfterSnapshot, m.step)) {
-		k.do(ctx, k.machine.Saved(m.step))
-	}
-}
-
-// commit notes that all ranks can go back to a step.
-func (k *keeper) commit(step uint32) {
-	k.committed = step
-	if k.store == nil {
-		maps.DeleteFunc(k.saved, func(s uint32, _ snapshot.State) bool { return s < step })
-		return
-	}
-	k.steps = slices.DeleteFunc(k.steps, func(s uint32) bool { return s < step })
-	if err := k.store.Commit(step); err != nil {
-		k.run.part().Status.alarm(fmt.Sprintf("rank %d: older snapshots stay on disk: %v", k.rank, err))
-	}
 }
 
 // finish says that the programs are done. The rank goes on serving others.

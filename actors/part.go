@@ -49,19 +49,6 @@ func (p *Part) check(j Job) error {
 	return nil
 }
 
-// Store keeps the snapshots of a rank, as the sections of snapshot.State.
-type Store interface {
-	// Begin is where the rank begins: the step that it knows to be committed with the snapshot of it (nil: the beginning of
-	// the run), and the steps of all snapshots that it has.
-	Begin() (step uint32, sections [][]byte, durable []uint32, err error)
-	// Sections are those of the snapshot of a step.
-	Sections(step uint32) (sections [][]byte, err error)
-	// Save writes in the background and says when the snapshot is durable, or why it never will be.
-	Save(step uint32, sections [][]byte, done func(error))
-	// Commit notes that all ranks can go back to a step; earlier snapshots can go.
-	Commit(step uint32) error
-}
-
 // Status is what heartbeats tell of the ranks of this process. It is safe for use by several goroutines.
 type Status struct {
 	mu     sync.Mutex
@@ -191,6 +178,14 @@ func place(s nn.Site) string {
 
 // part is the job's, nil in a run of one process.
 func (r *run) part() *Part { return r.job.Part }
+
+// status is where this process tells of its ranks; nil: nobody asks.
+func (r *run) status() *Status {
+	if p := r.part(); p != nil {
+		return p.Status
+	}
+	return nil
+}
 
 // collects says whether this process is the collector.
 func (r *run) collects() bool { return r.job.Part != nil && len(r.job.Part.Ranks) == 0 }

@@ -20,6 +20,7 @@ import (
 	"phalanx/model"
 	"phalanx/nn"
 	"phalanx/recovery"
+	"phalanx/snapshot"
 	"phalanx/transport"
 )
 
@@ -117,65 +118,25 @@ func (l *etherLink) Control(dst int, body []byte) error {
 // disks are the snapshots of all ranks; they outlive everything.
 type disks struct {
 	mu   sync.Mutex
-	rank map[int]*disk
-}
-
-type disk struct {
-	of        *disks
-	committed uint32
-	state     map[uint32][][]byte
+	rank map[int]disk
 }
 
 func (d *disks) open(rank int) (Store, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.rank[rank] == nil {
-		d.rank[rank] = &disk{of: d, state: map[uint32][][]byte{}}
+	if _, ok := d.rank[rank]; !ok {
+		d.rank[rank] = disk{&snapshot.Memory{Rank: rank}}
 	}
 	return d.rank[rank], nil
 }
 
-func (d *disk) Begin() (uint32, [][]byte, []uint32, error) {
-	d.of.mu.Lock()
-	defer d.of.mu.Unlock()
-	var steps []uint32
-	for s := range d.state {
-		steps = append(steps, s)
-	}
-	slices.Sort(steps)
-	return d.committed, d.state[d.committed], steps, nil
-}
+// disk says some time later that a snapshot is durable.
+type disk struct{ *snapshot.Memory }
 
-func (d *disk) Sections(step uint32) ([][]byte, error) {
-	d.of.mu.Lock()
-	defer d.of.mu.Unlock()
-	if b, ok := d.state[step]; ok {
-		return b, nil
-	}
-	return nil, fmt.Errorf("no snapshot of step %d", step)
-}
-
-func (d *disk) Save(step uint32, state [][]byte, done func(error)) {
-	var b [][]byte
-	for _, section := range state {
-		b = append(b, slices.Clone(section))
-	}
-	d.of.mu.Lock()
-	d.state[step] = b
-	d.of.mu.Unlock()
+func (d disk) Save(step uint32, sections [][]byte, done func(error)) (durable bool) {
+	d.Memory.Save(step, sections, nil)
 	go done(nil)
-}
-
-func (d *disk) Commit(step uint32) error {
-	d.of.mu.Lock()
-	defer d.of.mu.Unlock()
-	d.committed = step
-	for s := range d.state {
-		if s < step {
-			delete(d.state, s)
-		}
-	}
-	return nil
+	return false
 }
 
 // spread is a run in parts.
@@ -273,7 +234,7 @@ func (p *spread) train(t *testing.T, procs, kills int, seed uint64) (reports []m
 
 func newSpread(l trial.Layout, ep int, loses func() bool) *spread {
 	s, source := trial.Toy(l, ep, recoverSteps)
-	return &spread{s: s, source: source, net: &ether{at: map[int]*etherLink{}, loses: loses}, disks: &disks{rank: map[int]*disk{}}, states: map[int]string{}}
+	return &spread{s: s, source: source, net: &ether{at: map[int]*etherLink{}, loses: loses}, disks: &disks{rank: map[int]disk{}}, states: map[int]string{}}
 }
 
 // A run in parts has the bits of a run in one, whatever is lost and whichever parts are killed.

@@ -8,7 +8,6 @@ import (
 
 	"phalanx/collective"
 	"phalanx/messages"
-	"phalanx/snapshot"
 )
 
 // stage is the Stage actor: the parent of one pipeline stage's ranks. It gathers their reports and counts, so that
@@ -87,7 +86,7 @@ func (s *stage) spawn(ctx actor.Context, i int) {
 // actorOf is what stands at a rank's place in the tree.
 func (s *stage) actorOf(i int, path string) actor.Actor {
 	if s.run.job.Recovery != nil {
-		return &keeper{run: s.run, rank: i, saved: map[uint32]snapshot.State{}}
+		return &keeper{run: s.run, rank: i}
 	}
 	return &rank{run: s.run, rank: i, life: life{n: 1, path: path}}
 }

@@ -9,20 +9,21 @@ import (
 	"phalanx/recovery"
 )
 
-// Save writes the snapshot of a step in the background, behind those before it, and never waits. The sections must not be
-// changed until done is called, in another goroutine: with nil once the file is durable, with ErrSuperseded if others are rounder
-// and waitingMax may wait, else with a *disk.WriteError, *FencedError or ErrClosed.
+// Save writes the snapshot of a step in the background, behind those before it, and never waits: it returns false, since nothing
+// is durable yet. The sections must not be changed until done is called, in another goroutine: with nil once the file is durable,
+// with ErrSuperseded if others are rounder and waitingMax may wait, else with a *disk.WriteError, *FencedError or ErrClosed.
 // A snapshot that failed has left nothing behind, or a whole file that nobody was told of. done must not call Close.
-func (s *Store) Save(step uint32, sections [][]byte, done func(error)) {
+func (s *Store) Save(step uint32, sections [][]byte, done func(error)) (durable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		go done(ErrClosed)
-		return
+		return false
 	}
 	s.queue = append(s.queue, task{step: step, sections: sections, done: done})
 	s.supersede()
 	s.wake.Signal()
+	return false
 }
 
 // supersede gives up one of the snapshots that wait, if they are too many: the one that other ranks are most likely to give
