@@ -2,6 +2,8 @@ package actors
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -271,4 +273,81 @@ func TestStallOnTheRealClock(t *testing.T) {
 	require.ErrorAs(t, err, &s)
 	require.Less(t, time.Since(stuck), 3*time.Second) // 0.6 s, and a loaded machine
 	require.Len(t, s.Statuses, 2)
+}
+
+// protoactor-go#1145 and #1139: a reply that comes when its question times out is lost, or is taken for the next one's; under the
+// race detector, futures and timers race. Here a thousand questions go to a rank whose turns end around the moment at which the
+// next question goes out, and whose mail comes around it too: no standstill is seen where there is none, every sum is
+// right, nobody is asked twice in a round, and the standstill at the end is found.
+func TestAnswersAroundTheirTimeout(t *testing.T) {
+	const ops, period = 1500, patience / 2
+	var mu sync.Mutex
+	asked := map[string]map[int]int{} // by actor and round
+	rng := rand.New(rand.NewPCG(5, 1))
+	around := func(d time.Duration) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return d + time.Duration(rng.IntN(3)-1)*time.Nanosecond
+	}
+	err, took := inBubble(t, Job{Sizes: tpOnly(2), Programs: byRank(func(rank int, c nn.Comm) {
+		for i := range ops {
+			if rank == 0 {
+				time.Sleep(around(period / 2)) // computes
+			}
+			if got := sum(c, mesh.TP, nn.TagRowOutput, at(i, nn.Forward, 0), float32(rank+i)); got != float32(2*i+1) {
+				panic(fmt.Sprintf("sum %d is %v", i, got))
+			}
+		}
+		if rank == 0 {
+			sum(c, mesh.TP, nn.TagRowOutput, at(ops, nn.Forward, 0), 1)
+		}
+	}), trap: func(w who, message any) {
+		if m, ok := message.(ask); ok && w.rank >= 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			if asked[w.path] == nil {
+				asked[w.path] = map[int]int{}
+			}
+			asked[w.path][m.round]++
+		}
+	}}, func(n *memnet) {
+		n.delay = func(transport.Message) time.Duration { return around(period / 2) }
+	})
+	var s *StallError
+	require.ErrorAs(t, err, &s)
+	require.ErrorContains(t, err, "rank 0 waits in tp all_reduce row_output (step 1500 microbatch 0 forward layer 0) for rank 1")
+	rounds := int(took / period)
+	require.GreaterOrEqual(t, rounds, 1000)
+	require.NotEmpty(t, asked)
+	for path, in := range asked {
+		require.GreaterOrEqual(t, len(in), rounds-10, path)
+		for round, times := range in {
+			require.Equal(t, 1, times, "%s was asked %d times in round %d", path, times, round)
+		}
+	}
+}
+
+// An answer to an earlier question is none to the present one.
+func TestAnAnswerIsOfItsQuestion(t *testing.T) {
+	w := newWatch(2, patience)
+	now := time.Now()
+	ask := func() int { now = now.Add(w.period()); return w.ask(now) }
+	waits := func(round, rank int) bool {
+		return w.program(programAnswer{round: round, status: collective.Status{Rank: rank, State: collective.InCollective}, parts: 1})
+	}
+	first := ask()
+	require.False(t, waits(first, 0))
+	second := ask()
+	require.False(t, waits(first, 1))
+	require.False(t, waits(second, 0))
+	require.Equal(t, 1, w.complete, "rank 1 has not answered this question")
+	require.False(t, waits(second, 1))
+	require.Equal(t, 2, w.complete)
+	for range 2 {
+		round := ask()
+		require.False(t, waits(round-1, 1))
+		require.False(t, w.group(groupAnswer{round: round - 1, rank: 0}))
+		require.False(t, waits(round, 0))
+		require.Equal(t, round == second+2, waits(round, 1), "nothing has moved for two periods")
+	}
 }

@@ -53,6 +53,9 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 		}
 	}()
 	result, err := actors.Run(ctx, aj)
+	if err == nil {
+		l.lastRecoveries(ctx)
+	}
 	l.plane.Stop("the run is over")
 	l.countAlarms(ctx)
 	l.cancel(errRunOver)

@@ -43,6 +43,7 @@ type launch struct {
 	at          map[int]string // by rank: where its last life was seen last
 	over        bool           // heartbeats that come now are nobody's business
 	restarts    int
+	lives       map[int]uint32 // the newest incarnation of each worker that was started again
 	falseAlarms int
 	recoveries  []Recovery
 	failed      error               // to read what a rank has shown; the listener's
@@ -54,7 +55,7 @@ const hostName = "here"
 
 // launch starts servers, and the control plane at them. After an error it has stopped what it had started.
 func (j *job) launch(ctx context.Context) (l *launch, err error) {
-	l = &launch{j: j, log: j.o.Logger, watched: watched{signs: map[int]sign{}, progress: map[int]uint64{}, alarms: map[string]bool{}}, seen: map[int]uint32{}, at: map[int]string{}, telling: make(chan messages.Event, 256)}
+	l = &launch{j: j, log: j.o.Logger, watched: watched{signs: map[int]sign{}, progress: map[int]uint64{}, alarms: map[string]bool{}}, seen: map[int]uint32{}, lives: map[int]uint32{}, at: map[int]string{}, telling: make(chan messages.Event, 256)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.stop())

@@ -37,6 +37,40 @@ func (l *launch) started(worker int, incarnation uint32, pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.restarts++
+	l.lives[worker] = incarnation
+}
+
+// lastBeats is how many heartbeats the end of a run waits for what the last lives have to tell.
+const lastBeats = 3
+
+// lastRecoveries waits until the newest lives have told of their recovery, which the steps of a short run may overtake. One
+// that began at the very end may have none.
+func (l *launch) lastRecoveries(ctx context.Context) {
+	beat := time.Duration(l.j.s.Recovery.HeartbeatMs) * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, lastBeats*beat)
+	defer cancel()
+	tick := time.NewTicker(beat / 4)
+	defer tick.Stop()
+	for !l.allTold() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (l *launch) allTold() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for worker, incarnation := range l.lives {
+		for _, rank := range l.spawn.ranksOf(worker, l.j.s.Sizes().World()) {
+			if l.seen[rank] < incarnation {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // heard takes a heartbeat: the newest of every worker is kept, and a recovery is told once.
