@@ -30,7 +30,7 @@ func newGroup(r *run, rank int, a mesh.Axis, l life) *group {
 	place := r.place(rank)
 	g := &group{run: r, place: place, axis: a, link: r.links[rank], machine: collective.NewGroup(place, a),
 		programs: map[nn.Program]*actor.PID{}, life: l}
-	if r.job.Recovery != nil && r.job.Recovery.Record == nil { // a recording still writes them
+	if l.keeper != nil && !l.recorded {
 		g.lender, _ = g.link.(transport.Lender)
 	}
 	g.machine.Restore(l.from.Groups[a])

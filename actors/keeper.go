@@ -42,6 +42,8 @@ type keeper struct {
 	timer   *time.Timer
 	toll    toll
 	record  *recording.Rank // nil: nobody wants one
+	// Steps that are done when this life is past the last death, which it has come up to; 0: it has not, or there was none.
+	passedAt uint32
 }
 
 // Receive implements actor.Actor.
@@ -143,7 +145,7 @@ func (k *keeper) begin(ctx actor.Context) {
 		return
 	}
 	k.inc++
-	k.recordLife(s.At.Step)
+	k.recordLife(s)
 	k.up = false
 	k.gone, k.granted, k.due, k.missing = false, false, map[uint32]snapshot.State{}, map[mesh.Axis][]recovery.Edge{}
 	durable = append(durable, 0) // step 0 is the beginning, which needs no snapshot
@@ -155,7 +157,7 @@ func (k *keeper) begin(ctx actor.Context) {
 	k.toll.newLife()
 
 	name := fmt.Sprintf("life.%d", k.inc)
-	l := life{n: k.inc, keeper: ctx.Self(), path: k.run.rankPath(k.rank) + "/" + name, from: s, every: k.every}
+	l := life{n: k.inc, keeper: ctx.Self(), path: k.run.rankPath(k.rank) + "/" + name, from: s, every: k.every, recorded: k.record != nil}
 	k.groups = k.run.groupsOf(l.path)
 	w := who{path: l.path, rank: k.rank, part: "shell " + name, life: l}
 	pid, err := ctx.SpawnNamed(k.run.props(w, func() actor.Actor { return &rank{run: k.run, rank: k.rank, life: l} }), name)
@@ -190,6 +192,8 @@ func (k *keeper) died(ctx actor.Context, m died) {
 	if m.life != k.inc || k.machine == nil {
 		return
 	}
+	k.record.Flush()
+	k.passedAt = 0
 	if p := k.run.part(); p != nil {
 		p.Die(m.err, m.site())
 	}
@@ -228,6 +232,7 @@ func (k *keeper) send(ctx actor.Context, m transport.Message) {
 	k.do(ctx, fx)
 	if k.machine != nil && k.toll.sends(e, k.machine.Sent(e), len(fx.Publish) > 0, k.run.peers()-1) {
 		k.recovered(ctx)
+		k.passedAt = m.Header.Step + 1
 	}
 }
 

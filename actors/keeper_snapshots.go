@@ -77,6 +77,10 @@ func (k *keeper) keep(ctx actor.Context, step uint32, s snapshot.State) {
 		return
 	}
 	delete(k.due, step)
+	if k.passedAt > 0 && step >= k.passedAt { // the step of the last death is behind it
+		k.record.Passed()
+		k.passedAt = 0
+	}
 	s.At = k.machine.Boundary(step)
 	k.record.Snapshot(step, s)
 	self, system, life := ctx.Self(), ctx.ActorSystem(), k.inc

@@ -28,8 +28,9 @@ type Recovery struct {
 	Budget *recovery.Budget
 	// Programs makes the programs of one life of a rank, in place of Job.Programs.
 	Programs func(rank int, l Life, emit func(messages.Event)) ([]func(nn.Comm), error)
-	// Record gives what a rank's inputs are recorded with; nil, or a nil of a rank: they are not.
-	Record func(rank int) *recording.Rank
+	// Record gives what the inputs of a rank's lives are recorded with; again: it has died. nil, or a nil of a rank: they are
+	// not.
+	Record func(rank int, again bool) *recording.Rank
 }
 
 // Life is what the programs of a rank need to know of where they begin.
@@ -59,14 +60,16 @@ type life struct {
 	path   string         // of the Rank actor
 	from   snapshot.State // where it begins
 	every  *atomic.Uint32 // steps between snapshots; the keeper's machine may make them fewer
+	// Received payloads are still written after they have been read.
+	recorded bool
 }
 
 // recordLife begins the recording of a life.
-func (k *keeper) recordLife(step uint32) {
+func (k *keeper) recordLife(from snapshot.State) {
 	if of := k.run.job.Recovery.Record; of != nil && k.record == nil {
-		k.record = of(k.rank)
+		k.record = of(k.rank, k.inc > 1)
 	}
-	k.record.Life(k.inc, step)
+	k.record.Life(k.inc, from)
 }
 
 // Passage is a rank coming by a point.

@@ -20,7 +20,9 @@ type Options struct {
 	Build uint64
 	// Elsewhere says that snapshots are kept by somebody else, where Run.Snapshots says.
 	Elsewhere bool
-	Disk      snapshot.Disk // nil: that of this machine
+	// Passing records lives only until they are past the death of the one before, see Passed. They begin with their state.
+	Passing bool
+	Disk    snapshot.Disk // nil: that of this machine
 	// Alarm is told once when the recording ends early, because the disk fails; the run goes on. nil: nobody is.
 	Alarm func(error)
 }
@@ -72,8 +74,9 @@ func (r *Rank) do(call func() error) {
 	r.stats.Ns += time.Since(from).Nanoseconds()
 }
 
-// Life begins a new life of the rank at a step; what earlier ones have recorded stays.
-func (r *Rank) Life(incarnation, step uint32) {
+// Life begins a new life of the rank at a state; what earlier ones have recorded stays.
+func (r *Rank) Life(incarnation uint32, from snapshot.State) {
+	step := from.At.Step
 	r.do(func() error {
 		if err := r.close(); err != nil {
 			return err
@@ -88,9 +91,35 @@ func (r *Rank) Life(incarnation, step uint32) {
 			return r.write(head{r.o.Build, uint32(r.o.Rank), incarnation, step}.encode(), nil)
 		}
 		r.snapshots, err = snapshot.Open(filepath.Join(r.dir, snapshotsDir), snapshot.Options{Rank: r.o.Rank, Incarnation: incarnation, Build: r.o.Build, Disk: r.o.Disk})
-		return errors.Join(err, r.write(head{r.o.Build, uint32(r.o.Rank), incarnation, step}.encode(), nil))
+		if err := errors.Join(err, r.write(head{r.o.Build, uint32(r.o.Rank), incarnation, step}.encode(), nil)); err != nil {
+			return err
+		}
+		if r.o.Passing && step > 0 { // nobody has kept it here yet
+			r.save(step, from)
+		}
+		return nil
 	})
 }
+
+// Passed says that this life is past the death of the one before it: its recording, if it was for that, goes.
+func (r *Rank) Passed() {
+	r.do(func() error {
+		if !r.o.Passing || r.w == nil {
+			return nil
+		}
+		path := r.w.path
+		if err := r.close(); err != nil {
+			return err
+		}
+		if err := r.o.Disk.RemoveAll(path); err != nil {
+			return disk.Failed(path, "remove", 0, err)
+		}
+		return nil
+	})
+}
+
+// Flush waits until what was recorded is with the system.
+func (r *Rank) Flush() { r.do(r.flush) }
 
 // Received records a message that is handed to the rank's groups. The payload must not be changed any more.
 func (r *Rank) Received(h messages.Header, payload []byte) {
@@ -119,17 +148,21 @@ func (r *Rank) Snapshot(step uint32, s snapshot.State) {
 		if r.snapshots == nil {
 			return r.flush()
 		}
-		sections := s.Sections()
-		r.snapshots.Save(step, sections, func(err error) {
-			switch {
-			case err == nil:
-				r.count(sections)
-			case errors.Is(err, snapshot.ErrSuperseded), errors.Is(err, snapshot.ErrClosed): // a replay begins earlier
-			default:
-				r.o.Alarm(fmt.Errorf("the recording of rank %d has no snapshot of step %d: %w", r.o.Rank, step, err))
-			}
-		})
+		r.save(step, s)
 		return r.flush()
+	})
+}
+
+func (r *Rank) save(step uint32, s snapshot.State) {
+	sections := s.Sections()
+	r.snapshots.Save(step, sections, func(err error) {
+		switch {
+		case err == nil:
+			r.count(sections)
+		case errors.Is(err, snapshot.ErrSuperseded), errors.Is(err, snapshot.ErrClosed): // a replay begins earlier
+		default:
+			r.o.Alarm(fmt.Errorf("the recording of rank %d has no snapshot of step %d: %w", r.o.Rank, step, err))
+		}
 	})
 }
 

@@ -41,10 +41,15 @@ func (r Run) SnapshotsIn(dir string) string {
 // Create begins the recording of a run in a folder, which it makes. A recording that was there before goes; other files do not, and
 // are an error.
 func Create(d disk.Disk, dir string, r Run, scenario []byte) error {
-	r.Version = version
 	if err := clear(d, dir); err != nil {
 		return err
 	}
+	return Describe(d, dir, r, scenario)
+}
+
+// Describe makes a folder with recordings of ranks, which may be there already, the recording of a run.
+func Describe(d disk.Disk, dir string, r Run, scenario []byte) error {
+	r.Version = version
 	for _, folder := range []string{dir, r.SnapshotsIn(dir)} {
 		if err := d.MkdirAll(folder); err != nil {
 			return disk.Failed(folder, "create folder", 0, err)

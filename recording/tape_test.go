@@ -65,7 +65,7 @@ var edge = recovery.Edge{Peer: 2, Chan: 0x0201}
 // What one life has recorded is there again, without what belongs to the way of a message.
 func TestTapeHasWhatWasRecorded(t *testing.T) {
 	dir, r := created(t, nil)
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	r.Begun(0)
 	for log := range uint64(5) {
 		r.Received(from(2, log, uint32(log)), body(2, log))
@@ -120,7 +120,7 @@ func TestTapeHasWhatWasRecorded(t *testing.T) {
 // A life that was killed ends anywhere; whatever is whole before is there, and a later life goes on.
 func TestTornLives(t *testing.T) {
 	dir, r := created(t, nil)
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	for log := range uint64(3) {
 		r.Received(from(2, log, 0), body(2, log))
 	}
@@ -146,7 +146,7 @@ func TestTornLives(t *testing.T) {
 		require.NoError(t, tape.Close())
 	}
 	r2 := New(dir, Options{Rank: 1, World: 3, Build: build})
-	r2.Life(2, 1)
+	r2.Life(2, at(1))
 	r2.Received(from(2, 2, 0), body(2, 2))
 	r2.Received(from(2, 3, 1), body(2, 3))
 	r2.Close()
@@ -163,7 +163,7 @@ func TestTornLives(t *testing.T) {
 // What was recorded reaches the disk soon by itself: a process may be killed while it waits.
 func TestRecordsAreWrittenSoon(t *testing.T) {
 	dir, r := created(t, nil)
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	for log := range uint64(3) {
 		r.Received(from(2, log, 0), body(2, log))
 		require.Eventually(t, func() bool {
@@ -176,10 +176,10 @@ func TestRecordsAreWrittenSoon(t *testing.T) {
 // Two lives that have recorded one message differently are found, with the message and both checksums.
 func TestLivesMustAgree(t *testing.T) {
 	dir, r := created(t, nil)
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	r.Sent(to(2, 0, 0), []byte("a"), 7)
 	r.Sent(to(2, 0, 0), []byte("b"), 8)
-	r.Life(2, 0)
+	r.Life(2, at(0))
 	r.Sent(to(2, 0, 0), []byte("a"), 7)
 	r.Sent(to(2, 0, 0), []byte("c"), 8)
 	r.Close()
@@ -197,7 +197,7 @@ func TestLivesMustAgree(t *testing.T) {
 // file is opened. Another life's whole record of the message serves.
 func TestDamageIsSeen(t *testing.T) {
 	dir, r := created(t, nil)
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	r.Begun(3)
 	r.Received(from(2, 0, 0), body(2, 0))
 	r.Sent(to(2, 0, 0), body(2, 0), 0)
@@ -240,7 +240,7 @@ func TestDamageIsSeen(t *testing.T) {
 	damaged[payloadAt]++
 	require.NoError(t, os.WriteFile(path, damaged, 0o600))
 	second := New(dir, Options{Rank: 1, World: 3, Build: build})
-	second.Life(2, 0)
+	second.Life(2, at(0))
 	second.Received(from(2, 0, 0), body(2, 0))
 	second.Close()
 	_, got, ok, err := opened(t, dir).Received(edge, 0)
@@ -253,7 +253,7 @@ func TestDamageIsSeen(t *testing.T) {
 func TestSlowDisk(t *testing.T) {
 	d := &faulty.Disk{}
 	dir, r := created(t, d)
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	goOn := make(chan struct{})
 	d.Change(faulty.Faults{Until: goOn})
 	payload := make([]byte, 1<<20)
@@ -289,7 +289,7 @@ func TestFullDisk(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		require.ErrorContains(t, err, "the recording of rank 1 ends here: cannot write ")
 	}})
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	d.Change(faulty.Faults{Full: true})
 	for log := range uint64(20) {
 		r.Received(from(2, log, 0), make([]byte, 100<<10))
@@ -303,7 +303,7 @@ func TestFullDisk(t *testing.T) {
 // A rank that records nothing takes the same calls.
 func TestNobodyRecords(t *testing.T) {
 	var r *Rank
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	r.Received(from(2, 0, 0), nil)
 	r.Sent(to(2, 0, 0), nil, 0)
 	r.Snapshot(0, snapshot.State{})
@@ -321,7 +321,7 @@ func TestRunFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	r := New(dir, Options{Rank: 1, World: 4})
-	r.Life(1, 0)
+	r.Life(1, at(0))
 	r.Close()
 	require.NoError(t, Create(disk.OS{}, dir, want, []byte("name: y\n")), "an earlier recording goes")
 	names, err := disk.OS{}.ReadDir(dir)
@@ -375,3 +375,6 @@ func FuzzScan(f *testing.F) {
 		require.NoError(t, tape.Close())
 	})
 }
+
+// at is the state of a step, nothing in it.
+func at(step uint32) snapshot.State { return snapshot.State{At: recovery.State{Step: step}} }

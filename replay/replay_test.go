@@ -12,6 +12,7 @@ import (
 	"phalanx/mesh"
 	"phalanx/nn"
 	"phalanx/recording"
+	"phalanx/snapshot"
 	"phalanx/tensor"
 )
 
@@ -32,7 +33,7 @@ func taped(t *testing.T, steps int) *recording.Tape {
 	dir := filepath.Join(t.TempDir(), "r")
 	require.NoError(t, recording.Create(disk.OS{}, dir, recording.Run{World: 2}, nil))
 	r := recording.New(dir, recording.Options{Rank: 1, World: 2})
-	r.Life(1, 0)
+	r.Life(1, snapshot.State{})
 	groups := [2]*collective.Group{}
 	for rank := range groups {
 		groups[rank] = collective.NewGroup(collective.Place{Rank: rank, Sizes: pair}, mesh.DP)

@@ -53,6 +53,7 @@ type job struct {
 	lives     lives
 	faults    *faults
 	recorders recorders
+	bundle    string // folder of lives after a panic, see beginBundle; "": there is none
 	saver     saver
 	launched  *launch // a run of several processes
 	figures   figures
@@ -150,8 +151,10 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 	running, listening := j.stoppable(ctx)
 	result, err := train(running)
 	listening()
-	err = errors.Join(err, end())
+	bundle, lost := j.endBundle(err)
+	err = errors.Join(err, lost, end())
 	report := j.report(result, name)
+	report.Bundle = bundle
 	report.Checkpoint, report.Recording = j.saver.last, j.endRecording()
 	if err = errors.Join(err, j.saver.err); err == nil {
 		err = j.saveRouting()

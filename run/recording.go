@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -48,42 +49,59 @@ func CheckRecording(on bool, out string) *KeyError {
 // beginRecording makes the folder of the recording. Of several processes the one that starts the others does it.
 func (j *job) beginRecording() error {
 	if !j.s.Recovery.Recording {
-		return nil
+		return j.beginBundle()
 	}
 	if e := CheckRecording(true, j.o.Out); e != nil {
 		return e
 	}
-	folder, err := filepath.Abs(j.s.Dir)
+	dir := filepath.Join(j.o.Out, recordingDir)
+	r, err := j.recordingOf(dir)
 	if err != nil {
 		return err
+	}
+	return recording.Create(disk.OS{}, dir, r, j.s.Normalised())
+}
+
+// recordingOf describes the run for a recording in a folder.
+func (j *job) recordingOf(dir string) (r recording.Run, err error) {
+	folder, err := filepath.Abs(j.s.Dir)
+	if err != nil {
+		return r, err
 	}
 	out, err := filepath.Abs(j.o.Out)
 	if err != nil {
-		return err
+		return r, err
 	}
-	r := recording.Run{Name: j.s.Name, World: j.s.Sizes().World(), Build: buildText(buildID(&j.s)), Source: BuildVersion(), Folder: folder, Out: out}
+	r = recording.Run{Name: j.s.Name, World: j.s.Sizes().World(), Build: buildText(buildID(&j.s)), Source: BuildVersion(), Folder: folder, Out: out}
 	if j.loadedFrom != "" {
 		if r.Loaded, err = filepath.Abs(j.loadedFrom); err != nil {
-			return err
+			return r, err
 		}
 	}
 	if j.resume != nil {
 		r.First, r.Samples = j.resume.Position.Iteration, j.resume.Position.Samples
 	}
 	if j.launched != nil {
-		if r.Snapshots, err = filepath.Rel(filepath.Join(out, recordingDir), filepath.Join(j.launched.dir, spawnSnapshots)); err != nil {
-			return err
+		if dir, err = filepath.Abs(dir); err == nil {
+			r.Snapshots, err = filepath.Rel(dir, filepath.Join(j.launched.dir, spawnSnapshots))
 		}
 	}
-	return recording.Create(disk.OS{}, filepath.Join(out, recordingDir), r, j.s.Normalised())
+	return r, err
 }
 
 func buildText(id uint64) string { return fmt.Sprintf("%016x", id) }
 
-// recorder is that of a rank; nil: nothing is recorded.
-func (j *job) recorder(rank int) *recording.Rank {
+// recorder is that of a rank, which has died if again; nil: nothing is recorded.
+func (j *job) recorder(rank int, again bool) *recording.Rank {
+	dir := filepath.Join(j.o.Out, recordingDir)
 	if !j.s.Recovery.Recording {
-		return nil
+		if dir = j.bundle; dir == "" || !again {
+			return nil
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			j.recordingFailed(err)
+			return nil
+		}
 	}
 	j.recorders.mu.Lock()
 	defer j.recorders.mu.Unlock()
@@ -91,15 +109,17 @@ func (j *job) recorder(rank int) *recording.Rank {
 		j.recorders.all = map[int]*recording.Rank{}
 	}
 	if j.recorders.all[rank] == nil {
-		j.recorders.all[rank] = recording.New(filepath.Join(j.o.Out, recordingDir), recording.Options{Rank: rank, World: j.s.Sizes().World(), Build: buildID(&j.s),
-			Elsewhere: j.o.worker, Alarm: j.recordingFailed})
+		j.recorders.all[rank] = recording.New(dir, recording.Options{Rank: rank, World: j.s.Sizes().World(), Build: buildID(&j.s),
+			Elsewhere: j.o.worker, Passing: !j.s.Recovery.Recording, Alarm: j.recordingFailed})
 	}
 	return j.recorders.all[rank]
 }
 
 // recordInto makes the programs of a rank tell its recorder of their steps and their last weights.
 func (j *job) recordInto(rank int, env *model.Env) {
-	r := j.recorder(rank)
+	j.recorders.mu.Lock()
+	r := j.recorders.all[rank]
+	j.recorders.mu.Unlock()
 	if r == nil {
 		return
 	}
@@ -151,15 +171,15 @@ func (j *job) tellRecordings() {
 
 // endRecording closes the recordings of the ranks of this process, and sums up; nil: nothing is recorded.
 func (j *job) endRecording() *RecordingCost {
-	if !j.s.Recovery.Recording {
-		return nil
-	}
 	ns := int64(0)
 	for _, r := range j.recorders.all {
 		r.Close()
 		ns += r.Stats().Ns
 	}
 	j.tellRecordings()
+	if !j.s.Recovery.Recording {
+		return nil
+	}
 	f := &RecordingCost{Path: filepath.Join(j.o.Out, recordingDir), Ranks: j.s.Sizes().World()}
 	f.Bytes = bytesBelow(f.Path)
 	if j.launched != nil {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sort"
 
 	"phalanx/collective"
 	"phalanx/config"
@@ -158,17 +160,23 @@ func (j *job) replayTape(ctx context.Context, r recording.Run, tape *recording.T
 	return result, err
 }
 
-// beginning is the last snapshot at or before a step; the zero value is the beginning of the run.
+// beginning is the last snapshot at or before a step, of a recording that begins later its first; the zero value is the beginning
+// of the run.
 func (j *job) beginning(r recording.Run, tape *recording.Tape, from int) (s snapshot.State, err error) {
 	steps := tape.Snapshots.List()
 	if from < 0 || from > j.s.Train.TrainIters {
 		return s, fmt.Errorf("--from-step: found %d, expected 0 to %d", from, j.s.Train.TrainIters)
 	}
-	for _, step := range slices.Backward(steps) {
-		if int(step) > from {
-			continue
-		}
-		sections, err := tape.Snapshots.Sections(step)
+	first := slices.MinFunc(tape.Lives, func(a, b recording.LifeOf) int { return cmp.Compare(a.Step, b.Step) }).Step
+	i := sort.Search(len(steps), func(i int) bool { return int(steps[i]) > max(from, int(first)) })
+	if first > 0 { // of a life that followed a death; what came before it is not recorded
+		i = max(i, 1+sort.Search(len(steps), func(i int) bool { return steps[i] >= first }))
+	}
+	switch {
+	case i > len(steps):
+		return s, fmt.Errorf("what is recorded begins after step %d, of which there is no snapshot: found those of %v", first, steps)
+	case i > 0:
+		sections, err := tape.Snapshots.Sections(steps[i-1])
 		if err != nil {
 			return s, err
 		}

@@ -31,6 +31,7 @@ type Report struct {
 	PeakRSSBytes      int64            `json:"peak_rss_bytes"`
 	Validation        []EvalFigures    `json:"validation,omitempty"`
 	Checkpoint        string           `json:"checkpoint,omitempty"` // folder of the last one written
+	Bundle            string           `json:"bundle,omitempty"`     // folder of what a poisonous rank had received, to be replayed
 	Recording         *RecordingCost   `json:"recording,omitempty"`
 	Error             string           `json:"error,omitempty"`
 	Reports           []string         `json:"-"` // text blocks the scenario asked for (token losses, masks)

@@ -83,6 +83,9 @@ func work(ctx context.Context, o WorkerOptions) error {
 		return err
 	}
 	defer w.life.Close()
+	if w.life.Record().Cause == plane.Panic {
+		w.job.bundle = filepath.Join(o.Dir, bundleDir)
+	}
 	if err := w.train(ctx); !errors.Is(err, actors.ErrInterrupted) {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,8 +173,8 @@ func (a *app) runScenario(ctx context.Context, s scenario, f runFlags, dir, head
 			console.Text(line)
 		}
 	}
-	if code == run.ExitPoison && report.Recording != nil {
-		console.Text(fmt.Sprintf("the rank can be looked at alone: phalanx replay %s --rank R", dir))
+	if code == run.ExitPoison && (report.Recording != nil || report.Bundle != "") {
+		console.Text(fmt.Sprintf("the rank can be looked at alone: phalanx replay %s --rank R", cmp.Or(report.Bundle, dir)))
 	}
 	closed := console.Close()
 	if text := errorText(err); text != "" {
