@@ -84,8 +84,7 @@ type (
 	// value is what one program sends to another.
 	value struct {
 		from nn.Program
-		name string
-		v    any
+		sent collective.Sent
 	}
 	// received is a message from the link.
 	received struct{ m transport.Message }
@@ -167,7 +166,7 @@ func (m failed) String() string    { return fmt.Sprintf("failed %v", m.err) }
 func (m begin) String() string     { return fmt.Sprintf("begin program=%d %s", m.program, m.op) }
 func (m completed) String() string { return "completed " + m.op.String() }
 func (m value) String() string {
-	return fmt.Sprintf("value %q from=%s", m.name, collective.ProgramName(m.from))
+	return fmt.Sprintf("value %q from=%s", m.sent.Name, collective.ProgramName(m.from))
 }
 func (m received) String() string {
 	return fmt.Sprintf("received %s seq=%d from=%d bytes=%d", collective.NameIn(m.m.Header), m.m.Header.Seq, m.m.Header.Src, len(m.m.Payload))

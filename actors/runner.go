@@ -23,8 +23,7 @@ type runner struct {
 	routine *collective.Routine
 	member
 	pending collective.Request
-	values  map[port][]any
-	waiting int // values in all ports
+	ports   collective.Ports
 }
 
 // member is the rank that a program is of.
@@ -35,16 +34,10 @@ type member struct {
 	groups   []*actor.PID // by axis; nil: not split
 }
 
-// port is where values of one name from one program wait.
-type port struct {
-	from nn.Program
-	name string
-}
-
 func newRunner(r *run, of member, p nn.Program, code func(nn.Comm)) *runner {
 	place := r.place(of.rank)
 	return &runner{run: r, place: place, name: fmt.Sprintf("%s program %s", place, collective.ProgramName(p)),
-		routine: r.desk.routine(place, p, code), member: of, values: map[port][]any{}}
+		routine: r.desk.routine(place, p, code), member: of}
 }
 
 // resume is a turn: the program computes until it must wait for something that is not there.
@@ -86,7 +79,7 @@ func (w *runner) serve(ctx actor.Context) (reply any, more bool) {
 			w.fail(ctx, fmt.Errorf("%s, but there are only programs 0 to %d", q, len(w.programs)-1), nil)
 			return nil, false
 		}
-		return w.take(port{q.From, q.Name})
+		return w.ports.Take(q)
 	case collective.Done:
 		ctx.Send(w.programs[0], ended{w.routine.Program()})
 	case collective.Panicked:
@@ -103,7 +96,7 @@ func (w *runner) post(ctx actor.Context, out []collective.Sent) bool {
 			w.fail(ctx, fmt.Errorf("%s, but there are only programs 0 to %d", s, len(w.programs)-1), nil)
 			return false
 		}
-		v := value{from: w.routine.Program(), name: s.Name, v: s.V}
+		v := value{w.routine.Program(), s}
 		if s.To == w.routine.Program() {
 			w.keep(ctx, v)
 			continue
@@ -115,30 +108,12 @@ func (w *runner) post(ctx actor.Context, out []collective.Sent) bool {
 
 // keep stores a value until it is asked for.
 func (w *runner) keep(ctx actor.Context, m value) bool {
-	if w.waiting >= portValuesMax {
-		w.fail(ctx, fmt.Errorf("%d values wait in %s and %s came on top: it does not receive what it is sent", w.waiting, w.name, m), nil)
+	if n := w.ports.Len(); n >= portValuesMax {
+		w.fail(ctx, fmt.Errorf("%d values wait in %s and %s came on top: it does not receive what it is sent", n, w.name, m), nil)
 		return false
 	}
-	k := port{m.from, m.name}
-	w.values[k] = append(w.values[k], m.v)
-	w.waiting++
+	w.ports.Put(m.from, m.sent)
 	return true
-}
-
-// take is the oldest value of a port.
-func (w *runner) take(k port) (any, bool) {
-	list := w.values[k]
-	if len(list) == 0 {
-		return nil, false
-	}
-	v := list[0]
-	list[0] = nil
-	w.values[k] = list[1:]
-	if len(list) == 1 {
-		delete(w.values, k)
-	}
-	w.waiting--
-	return v, true
 }
 
 // receive is what Rank and Depth have in common; false if the message is none of it.
@@ -149,7 +124,7 @@ func (w *runner) receive(ctx actor.Context) bool {
 			return true
 		}
 		if q, waits := w.pending.(collective.Receive); waits {
-			if v, there := w.take(port{q.From, q.Name}); there {
+			if v, there := w.ports.Take(q); there {
 				w.resume(ctx, v)
 			}
 		}

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"phalanx/collective"
+	"phalanx/internal/inproc"
 	"phalanx/mesh"
+	"phalanx/messages"
 	"phalanx/moe"
 	"phalanx/nn"
 )
@@ -32,12 +33,12 @@ func traffic(o MoEOptions) ([]Traffic, float64, error) {
 	var out []Traffic
 	least := planned(o, moe.Flex)
 	for _, d := range dispatchers {
-		sent, messages, err := sentBy(o, d.kind)
+		bytes, sent, err := sentBy(o, d.kind)
 		if err != nil {
 			return nil, 0, fmt.Errorf("counting the traffic of dispatcher %s: %w", d.name, err)
 		}
-		t := Traffic{Dispatcher: d.name, Plan: planned(o, d.kind), Messages: float64(messages) / float64(o.EP)}
-		for _, b := range sent {
+		t := Traffic{Dispatcher: d.name, Plan: planned(o, d.kind), Messages: float64(sent) / float64(o.EP)}
+		for _, b := range bytes {
 			t.Bytes += float64(b) / float64(o.EP)
 			t.BytesMax = max(t.BytesMax, float64(b))
 		}
@@ -95,68 +96,14 @@ func itemsOf(o MoEOptions, d moe.Dispatcher, route moe.Routing[float32], dst int
 }
 
 // sentBy runs the layer on every rank and counts what each sends.
-func sentBy(o MoEOptions, d moe.Dispatcher) (bytes []int, messages int, err error) {
+func sentBy(o MoEOptions, d moe.Dispatcher) (bytes []int, sent int, err error) {
 	bytes = make([]int, o.EP)
-	sizes := mesh.Sizes{TP: 1, CP: 1, DP: o.EP, PP: 1, EP: o.EP}
-	err = lockstep(sizes, func(rank int, comm nn.Comm) { rankLayer(o, rank, d, comm).run() }, func(m collective.Outgoing) {
-		bytes[m.Header.Src] += len(m.Payload)
-		messages++
-	})
-	return bytes, messages, err
-}
-
-// lockstep runs one program on every rank, all in this goroutine; sent is shown every message. All programs do the same
-// operations on the expert group, one after another.
-func lockstep(sizes mesh.Sizes, program func(rank int, comm nn.Comm), sent func(collective.Outgoing)) error {
-	n := sizes.World()
-	groups, routines := make([]*collective.Group, n), make([]*collective.Routine, n)
-	for rank := range n {
-		place := collective.Place{Rank: rank, Sizes: sizes}
-		groups[rank] = collective.NewGroup(place, mesh.EP)
-		routines[rank] = collective.NewRoutine(place, 0, func(c nn.Comm) { program(rank, c) })
-		defer routines[rank].Stop()
+	count := func(h messages.Header, payload []byte) {
+		bytes[h.Src] += len(payload)
+		sent++
 	}
-	for {
-		var mail []collective.Outgoing
-		ended := 0
-		for rank, r := range routines {
-			switch q := r.Resume(nil).(type) {
-			case collective.Collective:
-				out, _, err := groups[rank].Begin(0, q.Op)
-				if err != nil {
-					return err
-				}
-				mail = append(mail, out...)
-			case collective.Done:
-				ended++
-			default:
-				return fmt.Errorf("rank %d %s", rank, q)
-			}
-		}
-		if ended == n {
-			return nil
-		}
-		if err := deliver(groups, mail, sent); err != nil {
-			return err
-		}
-	}
-}
-
-// deliver carries messages, and those that they give rise to, until an operation is complete everywhere.
-func deliver(groups []*collective.Group, mail []collective.Outgoing, sent func(collective.Outgoing)) error {
-	for len(mail) > 0 {
-		m := mail[0]
-		mail = mail[1:]
-		sent(m)
-		g := groups[m.Header.Dst]
-		out, _, err := g.Deliver(m.Header, m.Payload)
-		if err != nil {
-			return err
-		}
-		mail = append(mail, out...)
-		for _, read := range g.Released() {
-			g.Recycle(read.Payload)
-		}
-	}
-	return nil
+	err = inproc.Run(mesh.Sizes{TP: 1, CP: 1, DP: o.EP, PP: 1, EP: o.EP}, func(rank int) []func(nn.Comm) {
+		return []func(nn.Comm){func(c nn.Comm) { rankLayer(o, rank, d, c).run() }}
+	}, inproc.Options{Sent: count})
+	return bytes, sent, err
 }

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"fmt"
 	"runtime"
 
 	"phalanx/mesh"
@@ -35,9 +36,12 @@ func (c comm) Do(op *nn.Op) {
 	c.r.progress++
 }
 
-// Send does not suspend: the value leaves with the next request.
+// Send does not suspend: the value leaves with the next request. One for a program that is not on the rank panics here.
 func (c comm) Send(to nn.Program, name string, v any) {
 	c.r.alive()
+	if rank := c.r.rank; rank != nil && !rank.has(to) {
+		panic(fmt.Errorf("%s sends %q to %s, which does not exist", rank.name(c.r.program), name, rank.name(to)))
+	}
 	c.r.outbox = append(c.r.outbox, Sent{To: to, Name: name, V: v})
 }
 

@@ -139,7 +139,7 @@ func TestExchangeIsCounted(t *testing.T) {
 	require.NoError(t, w.err)
 	var all [][]OpCount
 	for r := range 3 {
-		all = append(all, w.groups[[2]int{r, int(mesh.CP)}].Counts())
+		all = append(all, w.ranks[r].groups[mesh.CP].Counts())
 	}
 	require.Equal(t, []OpCount{{Axis: mesh.CP, Tag: nn.TagRollIDs, Kind: nn.Exchange, Count: 1, Bytes: 20}}, SumCounts(all...))
 }

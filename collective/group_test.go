@@ -122,9 +122,7 @@ func TestCollectivesAgainstOracle(t *testing.T) {
 			return all
 		})
 		small := rapid.SampledFrom([]int{0, 16, SmallBytes}).Draw(t, "small")
-		for _, g := range w.groups {
-			g.small = small
-		}
+		w.each(func(g *Group) { g.small = small })
 		w.anyOrder, w.mangle = rapid.Bool().Draw(t, "any order"), rapid.Bool().Draw(t, "mangle")
 		w.run(pickOf(t))
 		require.NoError(t, w.err)
@@ -149,9 +147,7 @@ func TestRoundsGiveTheSameBits(t *testing.T) {
 					out[rank] = op.Out
 				}}
 			})
-			for _, g := range w.groups {
-				g.small = small
-			}
+			w.each(func(g *Group) { g.small = small })
 			w.run(pickOf(t))
 			require.NoError(t, w.err)
 			for _, o := range out {
@@ -463,16 +459,14 @@ func TestCounts(t *testing.T) {
 	w.run(func(int) int { return 0 })
 	require.True(t, w.allDone())
 	var all [][]OpCount
-	for _, g := range w.groups {
-		all = append(all, g.Counts())
-	}
+	w.each(func(g *Group) { all = append(all, g.Counts()) })
 	bytesDP := int64(2 * SmallBytes * 4) // each member: half a value out twice
 	require.Equal(t, []OpCount{
 		{mesh.TP, nn.TagRowOutput, nn.AllReduce, 0, 2 * 3, 4 * 3 * 8},
 		{mesh.TP, nn.TagRowOutput, nn.AllReduce, 1, 2, 4 * 8},
 		{mesh.DP, nn.TagGradient, nn.AllReduce, 0, 2, 2 * bytesDP},
 	}, SumCounts(all...))
-	require.Zero(t, w.groups[[2]int{1, int(mesh.TP)}].Counts()[0].Count, "member 1 counts bytes only")
+	require.Zero(t, w.ranks[1].groups[mesh.TP].Counts()[0].Count, "member 1 counts bytes only")
 }
 
 func TestMisalignedPayload(t *testing.T) {
@@ -528,20 +522,15 @@ func BenchmarkAllReduce(b *testing.B) {
 			w := newWorld(mesh.Sizes{TP: 4, CP: 1, DP: 1, PP: 1}, func(int) []func(nn.Comm) {
 				return []func(nn.Comm){func(c nn.Comm) {
 					x := make([]float32, n)
-					for i := 0; ; i++ {
+					for i := range b.N {
 						c.Do(allReduce(mesh.TP, nn.TagGradient, site(i, -1), x))
-						c.Recv(1, "again")
 					}
 				}}
 			})
-			defer w.stop()
+			b.ResetTimer()
 			w.run(func(int) int { return 0 })
-			for b.Loop() {
-				for r := range 4 {
-					w.ready = append(w.ready, turn{node{r, 0}, nil})
-				}
-				w.run(func(int) int { return 0 })
-			}
+			require.NoError(b, w.err)
+			require.True(b, w.allDone())
 		})
 	}
 }

@@ -57,6 +57,7 @@ func (s Sent) String() string { return fmt.Sprintf("send %q to %s", s.Name, Prog
 type Routine struct {
 	place   Place
 	program nn.Program
+	rank    *Rank // that it is a program of; nil: it is driven by itself
 	code    func(nn.Comm)
 
 	next func() (Request, bool)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"pgregory.net/rapid"
 
@@ -16,14 +17,10 @@ import (
 // world runs the programs of a whole mesh in one goroutine: a queue per edge and channel, and a source of choices
 // that says which message or program goes next.
 type world struct {
-	sizes    mesh.Sizes
-	groups   map[[2]int]*Group // by rank and axis
-	routines map[node]*Routine
-	ports    map[portKey][]any
-	ready    []turn
+	ranks    []*Rank
+	ready    []node
 	edges    []edge
 	queues   map[edge][]Outgoing
-	pending  map[node]Request
 	sent     int
 	released int
 	mangle   bool // a released payload is overwritten at once
@@ -31,39 +28,24 @@ type world struct {
 	err      error
 }
 
-type portKey struct {
-	to   node
-	from nn.Program
-	name string
-}
-
 type edge struct {
 	src, dst int
 	channel  uint16
 }
 
-type turn struct {
-	n     node
-	reply any
-}
-
 func newWorld(s mesh.Sizes, programs func(rank int) []func(nn.Comm)) *world {
-	w := &world{sizes: s, groups: map[[2]int]*Group{}, routines: map[node]*Routine{}, ports: map[portKey][]any{},
-		queues: map[edge][]Outgoing{}, pending: map[node]Request{}}
+	w := &world{queues: map[edge][]Outgoing{}}
 	for r := range s.World() {
-		p := Place{Rank: r, Sizes: s}
-		for _, a := range []mesh.Axis{mesh.TP, mesh.CP, mesh.DP, mesh.PP} {
-			if s.Of(a) > 1 {
-				w.groups[[2]int{r, int(a)}] = NewGroup(p, a)
-			}
-		}
-		for i, code := range programs(r) {
-			n := node{r, nn.Program(i)}
-			w.routines[n] = NewRoutine(p, n.program, code)
-			w.ready = append(w.ready, turn{n, nil})
-		}
+		w.ranks = append(w.ranks, NewRank(Place{Rank: r, Sizes: s}, programs(r)))
+		w.wake(r, w.ranks[r].Programs())
 	}
 	return w
+}
+
+func (w *world) wake(rank int, programs []nn.Program) {
+	for _, p := range programs {
+		w.ready = append(w.ready, node{rank, p})
+	}
 }
 
 // run makes choices until nothing can go on; pick(n) is in [0, n).
@@ -71,64 +53,35 @@ func (w *world) run(pick func(n int) int) {
 	for w.err == nil && len(w.ready)+len(w.edges) > 0 {
 		i := pick(len(w.ready) + len(w.edges))
 		if i < len(w.ready) {
-			t := w.ready[i]
-			w.ready = append(w.ready[:i], w.ready[i+1:]...)
-			w.turn(t)
+			n := w.ready[i]
+			w.ready = slices.Delete(w.ready, i, i+1)
+			w.turn(n)
 			continue
 		}
 		w.deliver(i-len(w.ready), pick)
 	}
 }
 
-func (w *world) turn(t turn) {
-	r := w.routines[t.n]
-	q := r.Resume(t.reply)
-	w.pending[t.n] = q
-	for _, s := range r.Outbox() {
-		to := node{t.n.rank, s.To}
-		k := portKey{to, t.n.program, s.Name}
-		w.ports[k] = append(w.ports[k], s.V)
-		w.wake(to)
+func (w *world) turn(n node) {
+	q, fx, err := w.ranks[n.rank].Resume(n.program)
+	if q, failed := q.(Panicked); failed {
+		err = fmt.Errorf("%v\n%s", q, q.Stack)
 	}
-	switch q := q.(type) {
-	case Collective:
-		out, done, err := w.groups[[2]int{t.n.rank, int(q.Op.Axis)}].Begin(t.n.program, q.Op)
-		w.collect(w.groups[[2]int{t.n.rank, int(q.Op.Axis)}])
-		w.after(t.n.rank, out, done, err)
-	case Receive:
-		w.wake(t.n)
-	case Panicked:
-		w.err = fmt.Errorf("%v\n%s", q, q.Stack)
-	}
+	w.after(n.rank, fx, err)
 }
 
-// wake gives a waiting program its value, if it is there.
-func (w *world) wake(n node) {
-	q, waits := w.pending[n].(Receive)
-	k := portKey{n, q.From, q.Name}
-	if !waits || len(w.ports[k]) == 0 {
-		return
-	}
-	w.pending[n] = nil
-	w.ready = append(w.ready, turn{n, w.ports[k][0]})
-	w.ports[k] = w.ports[k][1:]
-}
-
-func (w *world) after(rank int, out []Outgoing, done *Completion, err error) {
-	w.sent += len(out)
-	for _, o := range out {
+func (w *world) after(rank int, fx Effects, err error) {
+	w.collect(w.ranks[rank], fx.Read)
+	w.sent += len(fx.Send)
+	for _, o := range fx.Send {
 		e := edge{int(o.Header.Src), int(o.Header.Dst), o.Header.Chan}
 		if len(w.queues[e]) == 0 {
 			w.edges = append(w.edges, e)
 		}
 		w.queues[e] = append(w.queues[e], o)
 	}
-	if done != nil {
-		w.ready = append(w.ready, turn{node{rank, done.Program}, nil})
-	}
-	if err != nil {
-		w.err = err
-	}
+	w.wake(rank, fx.Ready)
+	w.err = err
 }
 
 func (w *world) deliver(i int, pick func(int) int) {
@@ -139,30 +92,24 @@ func (w *world) deliver(i int, pick func(int) int) {
 		at = pick(len(q))
 	}
 	m := q[at]
-	w.queues[e] = append(append([]Outgoing{}, q[:at]...), q[at+1:]...)
-	if len(w.queues[e]) == 0 {
-		w.edges = append(w.edges[:i], w.edges[i+1:]...)
+	w.queues[e] = slices.Delete(q, at, at+1)
+	if len(q) == 1 {
+		w.edges = slices.Delete(w.edges, i, i+1)
 	}
-	g := w.groups[[2]int{e.dst, int(e.channel >> 8)}]
-	out, done, err := g.Deliver(m.Header, m.Payload)
-	w.collect(g)
-	if len(done) == 0 {
-		w.after(e.dst, out, nil, err)
-		return
-	}
-	w.after(e.dst, out, &done[0], err)
+	fx, err := w.ranks[e.dst].Deliver(m.Header, m.Payload)
+	w.after(e.dst, fx, err)
 }
 
 // collect takes read messages back: as a transport that gives payloads away would, or as one that uses them again.
-func (w *world) collect(g *Group) {
-	for _, m := range g.Released() {
+func (w *world) collect(r *Rank, read []Incoming) {
+	for _, m := range read {
 		w.released++
 		if w.mangle {
 			for i := range m.Payload {
 				m.Payload[i] = 0x55
 			}
 		} else {
-			g.Recycle(m.Payload)
+			r.Recycle(m)
 		}
 	}
 }
@@ -170,29 +117,29 @@ func (w *world) collect(g *Group) {
 // statuses is what the stall detector would gather.
 func (w *world) statuses() []Status {
 	var all []Status
-	for n, r := range w.routines {
-		s := r.Status()
-		if q, ok := w.pending[n].(Collective); ok {
-			s.Missing = w.groups[[2]int{n.rank, int(q.Op.Axis)}].Missing(n.program)
-		}
-		all = append(all, s)
+	for _, r := range w.ranks {
+		all = append(all, r.Statuses()...)
 	}
 	return all
 }
 
+// each does something with every group.
+func (w *world) each(do func(*Group)) {
+	for _, r := range w.ranks {
+		for _, g := range r.groups {
+			do(g)
+		}
+	}
+}
+
 func (w *world) stop() {
-	for _, r := range w.routines {
+	for _, r := range w.ranks {
 		r.Stop()
 	}
 }
 
 func (w *world) allDone() bool {
-	for _, r := range w.routines {
-		if r.Resume(nil) != (Done{}) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w.ranks, func(r *Rank) bool { return !r.Over() })
 }
 
 // pickOf makes a source of choices out of a rapid test: one drawn seed, so that shrinking stays fast.

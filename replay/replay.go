@@ -67,7 +67,7 @@ func Run(o Options) (Result, error) {
 	if err != nil {
 		return n.result, err
 	}
-	defer n.stop()
+	defer n.rank.Stop()
 	if c := o.Tape.Conflict; c != nil {
 		d := &Divergence{What: OfLives, Step: c.First.Step, Edge: c.Edge(), Number: c.First.Log, Header: c.First, Recorded: c.First.PayloadCRC, Replayed: c.Second.PayloadCRC, Detail: c.Error()}
 		n.diverge(d)

@@ -77,18 +77,7 @@ func (n *node) pass(hook string, microbatch int) {
 
 // here is where the rank stands.
 func (n *node) here(at string) *Stopped {
-	s := &Stopped{At: at, Step: n.step, Waits: n.waits(), Next: n.sent, Losses: n.done}
-	for p, r := range n.routines {
-		if r == nil {
-			continue
-		}
-		status := r.Status()
-		if q, ok := n.pending[p].(collective.Collective); ok {
-			status.Missing = n.groups[q.Op.Axis].Missing(status.Program)
-		}
-		s.Programs = append(s.Programs, status)
-	}
-	return s
+	return &Stopped{At: at, Step: n.step, Programs: n.rank.Statuses(), Waits: n.waits(), Next: n.sent, Losses: n.done}
 }
 
 // Edges are those of Next, in order.

@@ -148,17 +148,15 @@ func (w Wait) String() string {
 // waits are the messages that programs wait for, by program and peer.
 func (n *node) waits() []Wait {
 	var all []Wait
-	for p, q := range n.pending {
-		op, ok := q.(collective.Collective)
-		if !ok {
-			continue
-		}
-		for _, peer := range n.groups[op.Op.Axis].Missing(nn.Program(p)) {
-			e := recovery.Edge{Peer: uint16(peer), Chan: collective.Channel(op.Op.Axis, nn.Program(p))}
-			all = append(all, Wait{nn.Program(p), e, n.read[e], collective.NameOf(op.Op).String()})
-		}
+	for w := range n.rank.Waits() {
+		e := edgeOf(w)
+		all = append(all, Wait{w.Program, e, n.read[e], collective.NameOf(w.Op).String()})
 	}
 	return all
+}
+
+func edgeOf(w collective.Wait) recovery.Edge {
+	return recovery.Edge{Peer: uint16(w.Peer), Chan: w.Chan()}
 }
 
 func list[S fmt.Stringer](all []S) string {

@@ -37,8 +37,9 @@ type cluster struct {
 	nodes   []*node // by rank
 	ledger  *collector
 	control
-	links          []link // by from·peers+to
-	parted, fallen []bool // windows and servers that have had their turn
+	links          []link  // by from·peers+to
+	gone           []*life // to be unwound
+	parted, fallen []bool  // windows and servers that have had their turn
 	err            error
 	trace          uint64
 	// calm is when the last fault ends, moved when a present life last did something, or a fault ended.
@@ -168,6 +169,7 @@ func (c *cluster) run() error {
 		t := c.queue.pop()
 		c.now = t.at
 		t.do()
+		c.unwind()
 		if c.err == nil && c.o.Check != nil {
 			if err := c.o.Check(View{c}); err != nil {
 				c.fail(&broken{Own, err})
@@ -186,6 +188,15 @@ func (c *cluster) stop() {
 			p.kill()
 		}
 	}
+	c.unwind()
+}
+
+// unwind ends the programs of lives that are over, between two events: one that runs cannot be ended.
+func (c *cluster) unwind() {
+	for _, l := range c.gone {
+		l.rank.Stop()
+	}
+	c.gone = nil
 }
 
 // who says where everybody stands.

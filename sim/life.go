@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	"phalanx/collective"
-	"phalanx/mesh"
 	"phalanx/messages"
 	"phalanx/model"
 	"phalanx/nn"
@@ -14,80 +13,45 @@ import (
 
 // life is a rank in one process.
 type life struct {
-	n        *node
-	proc     *process
-	over     bool // it jumped: the process goes on with another
-	place    collective.Place
-	routines []*collective.Routine // by program; nil: not on this rank
-	pending  []collective.Request
-	ports    map[port][]any
-	groups   map[mesh.Axis]*collective.Group
-	m        *recovery.Rank
-	ready    []wake
-	step     uint32
-	began    uint32
-	logFrom  uint32 // the log has messages from this step on: those that are computed again after a commit are kept too
-	busy     bool   // a turn is planned
-	done     bool
-	applied  map[recovery.Edge]uint64
-	due      []snapshot         // to be written, in order
-	mail     []recovery.Message // delivered, and not yet given to its group
-	handing  bool
-	writing  bool
-	slow     int64 // that its next turn takes longer
-}
-
-type port struct {
-	to, from nn.Program
-	name     string
-}
-
-type wake struct {
-	program nn.Program
-	reply   any
+	n       *node
+	proc    *process
+	over    bool // it jumped: the process goes on with another
+	rank    *collective.Rank
+	m       *recovery.Rank
+	ready   []nn.Program
+	step    uint32
+	began   uint32
+	logFrom uint32 // the log has messages from this step on: those that are computed again after a commit are kept too
+	busy    bool   // a turn is planned
+	done    bool
+	applied map[recovery.Edge]uint64
+	due     []snapshot         // to be written, in order
+	mail    []recovery.Message // delivered, and not yet given to its group
+	handing bool
+	writing bool
+	slow    int64 // that its next turn takes longer
 }
 
 func (l *life) o() *Options { return &l.n.c.o }
 
 func (l *life) dead() bool { return l.over || l.proc.dead }
 
-func (l *life) unwind() {
-	for _, r := range l.routines {
-		if r != nil {
-			r.Stop()
-		}
-	}
-}
-
 // newLife is a rank at a snapshot.
 func (n *node) newLife(p *process, s snapshot) (*life, error) {
-	l := &life{n: n, proc: p, place: collective.Place{Rank: n.rank, Sizes: n.c.job.sizes}, ports: map[port][]any{},
-		groups: map[mesh.Axis]*collective.Group{}, step: n.committed, began: n.committed, logFrom: n.committed, applied: maps.Clone(s.at.Need)}
+	l := &life{n: n, proc: p, step: n.committed, began: n.committed, logFrom: n.committed, applied: maps.Clone(s.at.Need)}
 	if l.applied == nil {
 		l.applied = map[recovery.Edge]uint64{}
-	}
-	for _, a := range mesh.Axes() {
-		if l.place.Sizes.Of(a) > 1 {
-			l.groups[a] = collective.NewGroup(l.place, a)
-			if l.o().Shell != FreshNumbers {
-				l.groups[a].Restore(s.groups[a])
-			}
-		}
 	}
 	l.m = recovery.New(n.c.options(n.rank, p.number(n.rank)), s.at, n.committed, n.durable())
 	programs, err := model.Programs(l.env(s.local))
 	if err != nil {
 		return nil, err
 	}
-	l.pending = make([]collective.Request, len(programs))
-	for p, code := range programs {
-		if code == nil {
-			l.routines = append(l.routines, nil)
-			continue
-		}
-		l.routines = append(l.routines, collective.NewRoutine(l.place, nn.Program(p), code))
-		l.ready = append(l.ready, wake{nn.Program(p), nil})
+	l.rank = collective.NewRank(collective.Place{Rank: n.rank, Sizes: n.c.job.sizes}, programs)
+	if l.o().Shell != FreshNumbers {
+		l.rank.Restore(s.groups)
 	}
+	l.ready = l.rank.Programs()
 	return l, nil
 }
 
@@ -158,11 +122,7 @@ func (l *life) boundary(step int, local func() []byte) {
 
 // snapshot is the rank now, at the beginning of its step.
 func (l *life) snapshot(local []byte) snapshot {
-	s := snapshot{local: local, groups: map[mesh.Axis]collective.GroupState{}, at: l.m.Boundary(l.step)}
-	for a, g := range l.groups {
-		s.groups[a] = g.State()
-	}
-	return s
+	return snapshot{local: local, groups: l.rank.State(), at: l.m.Boundary(l.step)}
 }
 
 // plan makes the life take a turn, if it can.
@@ -208,14 +168,8 @@ func (l *life) tick() {
 // waiting are the edges on which programs miss a message.
 func (l *life) waiting() []recovery.Edge {
 	var list []recovery.Edge
-	for p, q := range l.pending {
-		op, ok := q.(collective.Collective)
-		if !ok {
-			continue
-		}
-		for _, r := range l.groups[op.Op.Axis].Missing(nn.Program(p)) {
-			list = append(list, recovery.Edge{Peer: uint16(r), Chan: collective.Channel(op.Op.Axis, nn.Program(p))})
-		}
+	for w := range l.rank.Waits() {
+		list = append(list, recovery.Edge{Peer: uint16(w.Peer), Chan: w.Chan()})
 	}
 	return list
 }

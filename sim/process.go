@@ -126,17 +126,13 @@ func (w *worker) sweep() {
 	w.all = alive
 }
 
-// kill ends a process at once. Programs of other ranks unwind now, one that is running cannot and does so later.
+// kill ends a process at once.
 func (p *process) kill() {
 	if p.dead {
 		return
 	}
 	p.dead = true
-	p.w.c.after(0, func() {
-		for _, l := range p.lives {
-			l.unwind()
-		}
-	})
+	p.w.c.gone = append(p.w.c.gone, p.lives...)
 }
 
 // lifeOf is the life of a rank in this process; nil: it has none.

@@ -6,12 +6,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"phalanx/internal/inproc/trial"
 	"phalanx/sim"
 )
 
 const steps = 3
+
+// No schedule leaves a program behind, whichever way it ends.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // toy is the job of that model on a layout, with experts and a depth.
 func toy(t testing.TB, l trial.Layout, ep int) *sim.Job {

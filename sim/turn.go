@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"phalanx/collective"
-	"phalanx/mesh"
-	"phalanx/nn"
 	"phalanx/recovery"
 )
 
@@ -14,37 +12,25 @@ import (
 func (l *life) turn() {
 	c := l.n.c
 	i := c.next(l)
-	w := l.ready[i]
+	p := l.ready[i]
 	l.ready = slices.Delete(l.ready, i, i+1)
 	if !l.m.Ready() {
 		c.fail(breaks(I10, "rank %d goes on before its recovery is over", l.n.rank))
 		return
 	}
-	r := l.routines[w.program]
-	q := r.Resume(w.reply)
+	q, fx, err := l.rank.Resume(p)
 	if l.dead() {
 		return // at a point that the program passed
 	}
-	l.pending[w.program] = q
-	c.note(102, uint64(l.n.rank), uint64(w.program), uint64(len(l.ready)))
+	c.note(102, uint64(l.n.rank), uint64(p), uint64(len(l.ready)))
 	if l.proc == l.proc.w.present() {
 		c.moved = max(c.moved, c.now)
-	}
-	for _, s := range r.Outbox() {
-		k := port{s.To, w.program, s.Name}
-		l.ports[k] = append(l.ports[k], s.V)
-		l.wake(s.To)
 	}
 	if len(l.due) > 0 && !l.writing && !l.write() {
 		return
 	}
+	l.after(fx, err)
 	switch q := q.(type) {
-	case collective.Collective:
-		g := l.groups[q.Op.Axis]
-		out, done, err := g.Begin(w.program, q.Op)
-		l.after(g, out, done, err)
-	case collective.Receive:
-		l.wake(w.program)
 	case collective.Done:
 		l.ended()
 	case collective.Panicked:
@@ -60,22 +46,19 @@ func (c *cluster) next(l *life) int {
 	return int(c.dice.below(int64(len(l.ready)), askNext, l.n.rank, l.n.rank))
 }
 
-// after carries out what a group wants.
-func (l *life) after(g *collective.Group, out []collective.Outgoing, done *collective.Completion, err error) {
+// after carries out what a turn or a message led to.
+func (l *life) after(fx collective.Effects, err error) {
 	if err != nil {
 		l.n.c.fail(breaks(I2, "rank %d: %w", l.n.rank, err))
 		return
 	}
-	for _, o := range out {
+	for _, o := range fx.Send {
 		if !l.send(o) {
 			return
 		}
 	}
-	if done != nil {
-		l.pending[done.Program] = nil
-		l.ready = append(l.ready, wake{done.Program, nil})
-	}
-	for _, m := range g.Released() {
+	l.ready = append(l.ready, fx.Ready...)
+	for _, m := range fx.Read {
 		if l.dead() {
 			return
 		}
@@ -96,18 +79,6 @@ func (l *life) send(o collective.Outgoing) bool {
 	l.record(o)
 	l.do(fx)
 	return !l.dies(inMessage("after-send", o.Header))
-}
-
-// wake gives a program that waits its value.
-func (l *life) wake(p nn.Program) {
-	q, waits := l.pending[p].(collective.Receive)
-	k := port{p, q.From, q.Name}
-	if !waits || len(l.ports[k]) == 0 {
-		return
-	}
-	l.pending[p] = nil
-	l.ready = append(l.ready, wake{p, l.ports[k][0]})
-	l.ports[k] = l.ports[k][1:]
 }
 
 // do carries out what the machine wants. A delivery may lead to calls that want more: what they deliver comes behind it.
@@ -155,7 +126,7 @@ func (l *life) jump(to uint32) {
 	c.note(103, uint64(l.n.rank), uint64(to))
 	l.n.committed = max(l.n.committed, to)
 	l.over = true
-	c.after(0, l.unwind)
+	c.gone = append(c.gone, l)
 	l.proc.later(1, func() { l.n.begin(l.proc) })
 }
 
@@ -171,13 +142,7 @@ func (l *life) deliver(m recovery.Message) bool {
 		c.fail(breaks(I2, "rank %d applies message %d of edge %s, expected %d", l.n.rank, m.Header.Log, e, l.applied[e]))
 	}
 	l.applied[e]++
-	g := l.groups[mesh.Axis(m.Header.Chan>>8)]
-	out, done, err := g.Deliver(m.Header, slices.Clone(m.Payload))
-	if len(done) == 0 {
-		l.after(g, out, nil, err)
-	} else {
-		l.after(g, out, &done[0], err)
-	}
+	l.after(l.rank.Deliver(m.Header, slices.Clone(m.Payload)))
 	l.plan()
 	return !l.dead()
 }
@@ -211,12 +176,7 @@ func (l *life) lost(other int) {
 
 // ended notes the end of the rank's programs.
 func (l *life) ended() {
-	for _, q := range l.pending {
-		if _, over := q.(collective.Done); q != nil && !over {
-			return
-		}
-	}
-	if len(l.ready) > 0 || l.fenced() {
+	if !l.rank.Over() || l.fenced() {
 		return
 	}
 	l.done = true

@@ -2,7 +2,6 @@ package inproc
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"phalanx/collective"
@@ -53,32 +52,18 @@ func (e *LeftoverError) Error() string {
 // ended is the error of a run in which nothing can go on; nil if all programs returned and took everything.
 func (j *job) ended() error {
 	waits := false
-	statuses := make([]collective.Status, len(j.nodes))
-	for i, n := range j.nodes {
-		statuses[i] = j.routines[n].Status()
-		if q, ok := j.pending[n].(collective.Collective); ok {
-			statuses[i].Missing = j.groups[groupKey{n.rank, q.Op.Axis}].Missing(n.program)
-		}
-		waits = waits || statuses[i].State != collective.Finished
+	var statuses []collective.Status
+	left := &LeftoverError{Messages: j.sent - j.read}
+	for _, r := range j.ranks {
+		waits = waits || !r.Over()
+		statuses = append(statuses, r.Statuses()...)
+		left.Values = append(left.Values, r.Unreceived()...)
 	}
-	if waits {
+	switch {
+	case waits:
 		return &DeadlockError{Statuses: statuses, Diagnosis: collective.Diagnose(statuses)}
-	}
-	left := &LeftoverError{Messages: j.sent - j.read, Values: j.leftValues()}
-	if left.Messages > 0 || len(left.Values) > 0 {
+	case left.Messages > 0 || len(left.Values) > 0:
 		return left
 	}
 	return nil
-}
-
-// leftValues names what stayed in the ports.
-func (j *job) leftValues() []string {
-	var names []string
-	for p, values := range j.ports {
-		if len(values) > 0 {
-			names = append(names, fmt.Sprintf("%d %q for %s", len(values), p.name, p.to))
-		}
-	}
-	slices.Sort(names)
-	return names
 }

@@ -25,7 +25,7 @@ const stillFloor = 3
 var internalFrom = map[string][]string{
 	"internal/invariant": {"*"},
 	"internal/golden":    {"convert", "data", "oracle", "run"},
-	"internal/inproc":    {"explain"},
+	"internal/inproc":    {"bench", "explain"},
 	"internal/disk":      {"checkpoint", "recording", "run", "snapshot"},
 }
 
