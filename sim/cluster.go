@@ -210,7 +210,10 @@ func (c *cluster) who() string {
 		l := n.life
 		text += fmt.Sprintf("rank %d of incarnation %d is in step %d, done %v, waits for %v; ", n.rank, l.proc.inc, l.step, l.done, l.waiting())
 	}
-	return text + fmt.Sprintf("records %v; reports are in up to step %d", c.records, c.ledger.complete)
+	for i, r := range c.records {
+		text += fmt.Sprintf("worker %d has incarnation %d, by %s: %s; ", i, r.record.Incarnation, r.record.By, r.record.Cause)
+	}
+	return text + fmt.Sprintf("reports are in up to step %d", c.ledger.complete)
 }
 
 // link is what lies between two peers, in one direction.
