@@ -260,18 +260,14 @@ func TestWatchStartsAnewWhenAnythingMoves(t *testing.T) {
 func TestStallOnTheRealClock(t *testing.T) {
 	n := newMemnet()
 	n.delay = func(transport.Message) time.Duration { return time.Millisecond }
-	var once sync.Once
-	var stuck time.Time
 	_, err := runJob(t, Job{Sizes: tpOnly(2), Network: n, StallTimeout: 300 * time.Millisecond, Programs: byRank(func(rank int, c nn.Comm) {
 		sum(c, mesh.TP, nn.TagEmbedding, at(0, nn.Forward, -1), 1)
-		once.Do(func() { stuck = time.Now() })
 		if rank == 1 {
 			sum(c, mesh.TP, nn.TagRowOutput, at(0, nn.Forward, 0), 1)
 		}
 	})})
 	var s *StallError
 	require.ErrorAs(t, err, &s)
-	require.Less(t, time.Since(stuck), 3*time.Second) // 0.6 s, and a loaded machine
 	require.Len(t, s.Statuses, 2)
 }
 
