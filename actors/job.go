@@ -25,6 +25,7 @@ import (
 	"phalanx/mesh"
 	"phalanx/messages"
 	"phalanx/nn"
+	"phalanx/recovery"
 	"phalanx/transport"
 )
 
@@ -74,6 +75,9 @@ type Result struct {
 	Duplicates uint64               // messages that came again with the same contents
 	Restarts   int                  // ranks that were started again
 	Replayed   uint64               // messages that a rank was given again after a restart
+	// Logs are the most that logs have held, by rank, each in the life in which that was most; nil without recovery, and of the
+	// collector.
+	Logs []recovery.Peak
 }
 
 // String is one line.

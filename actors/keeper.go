@@ -203,6 +203,7 @@ func (k *keeper) died(ctx actor.Context, m died) {
 }
 
 func (k *keeper) end(ctx actor.Context) {
+	k.peaked()
 	k.machine, k.gone, k.granted = nil, false, false
 	ctx.Stop(k.pid)
 }

@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"math"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -47,10 +46,21 @@ func (k *keeper) apart(ctx actor.Context) {
 	}
 }
 
+// peaked tells how much the log has held.
+func (k *keeper) peaked() {
+	if k.machine == nil {
+		return
+	}
+	if p := k.machine.Stats().Peak; k.run.held(k.rank, p) {
+		k.run.status().change(k.rank, func(s *RankStatus) { s.Log = p })
+	}
+}
+
 // tick asks peers for what has not come for a while. What groups miss is as old as the last tick, which only makes the
 // machine more patient.
 func (k *keeper) tick(ctx actor.Context) {
 	k.timer.Reset(tickEvery)
+	k.peaked()
 	var waiting []recovery.Edge
 	for axis, g := range k.groups {
 		if g != nil {
@@ -76,12 +86,16 @@ func (k *keeper) finish(ctx actor.Context, m done) {
 	k.done = true
 	k.record.Done()
 	k.recovered(ctx) // what it has not sent again there was not to send
+	k.peaked()
 	if k.run.part() == nil || k.machine == nil {
 		ctx.Send(ctx.Parent(), m)
 		return
 	}
 	k.run.part().Status.change(k.rank, func(s *RankStatus) { s.Done, s.WaitsFor = true, nil })
-	k.send(ctx, note{Done: &doneNote{Ops: m.ops}}.message(k.run.collector(), math.MaxUint32)) // behind the last step
+	if tell := k.run.part().Tell; tell != nil {
+		tell()
+	}
+	k.send(ctx, note{Done: &doneNote{Ops: m.ops}}.message(k.run.collector(), recovery.AfterAll))
 	k.do(ctx, k.machine.Finish())
 }
 

@@ -104,6 +104,7 @@ func (k *keeper) durable(ctx actor.Context, m stored) {
 
 // commit notes that all ranks can go back to a step.
 func (k *keeper) commit(step uint32) {
+	k.peaked() // until now
 	k.committed = step
 	k.steps = slices.DeleteFunc(k.steps, func(s uint32) bool { return s < step })
 	if err := k.store.Commit(step); err != nil {

@@ -29,6 +29,8 @@ type Part struct {
 	Die func(err *RankError, site string)
 	// Status is kept up to date, for heartbeats.
 	Status *Status
+	// Tell sends a heartbeat now: a rank is done, and the run may be over before the next; nil: nobody is told.
+	Tell func()
 }
 
 // check refuses a part that cannot be run.
@@ -66,6 +68,7 @@ type RankStatus struct {
 	Since    time.Time     // of waiting; zero: it does not wait
 	Compute  time.Duration // of its programs in the last whole step
 	Done     bool
+	Log      recovery.Peak // the most that its log has held, in this process
 	// Recovered tells of the last life that is where the one before it died; nil: there was none.
 	Recovered *messages.Restarted
 }

@@ -15,6 +15,7 @@ import (
 	"phalanx/collective"
 	"phalanx/mesh"
 	"phalanx/messages"
+	"phalanx/recovery"
 	"phalanx/transport"
 )
 
@@ -41,11 +42,12 @@ type run struct {
 	supervisor *actor.PID
 	workers    workers
 	links      []transport.Link
-	groups     [][]*actor.PID // by rank and axis; nil: not split
-	computed   []atomic.Int64 // by rank: nanoseconds of its programs' turns; of a run of several processes
-	mouths     []*mouth       // by rank; of a run of several processes
-	desk       *desk          // where programs compute when it is measured; nil: with their actors
-	given      bool           // a received payload is the receiver's for good
+	groups     [][]*actor.PID  // by rank and axis; nil: not split
+	computed   []atomic.Int64  // by rank: nanoseconds of its programs' turns; of a run of several processes
+	mouths     []*mouth        // by rank; of a run of several processes
+	peaks      []recovery.Peak // by rank, of logs; under mu
+	desk       *desk           // where programs compute when it is measured; nil: with their actors
+	given      bool            // a received payload is the receiver's for good
 
 	stopping atomic.Bool   // programs unwind at their next call
 	steps    atomic.Int64  // merged step reports
@@ -126,6 +128,9 @@ func (r *run) open(ctx context.Context) error {
 		ranks = []int{r.collector()}
 	}
 	r.computed = make([]atomic.Int64, r.peers())
+	if r.job.Recovery != nil && !r.collects() {
+		r.peaks = make([]recovery.Peak, r.job.Sizes.World())
+	}
 	r.links, r.groups, r.mouths = make([]transport.Link, r.peers()), make([][]*actor.PID, r.peers()), make([]*mouth, r.peers())
 	for _, rank := range r.local() {
 		r.groups[rank] = r.groupsOf(r.rankPath(rank))
@@ -272,10 +277,26 @@ func (r *run) tally(to *Result) {
 	to.Replayed, to.Restarts, to.Steps = r.replayed.Load(), int(r.restarts.Load()), int(r.steps.Load())
 }
 
+// held notes the most that the log of a life of a rank has held; true if that is more than is known.
+func (r *run) held(rank int, p recovery.Peak) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.Bytes <= r.peaks[rank].Bytes {
+		return false
+	}
+	r.peaks[rank] = p
+	return true
+}
+
 // outcome is what Run returns; of a failed run the result is what it came to. What fails after a good end fails the run, except a link: nobody needs it any more.
 func (r *run) outcome() (*Result, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.result == nil {
+		r.result = &Result{}
+		r.tally(r.result)
+	}
+	r.result.Logs = slices.Clone(r.peaks)
 	if r.err == nil {
 		i := slices.IndexFunc(r.consequences, func(err error) bool {
 			e, ok := err.(*RankError)
@@ -287,10 +308,6 @@ func (r *run) outcome() (*Result, error) {
 	}
 	if e, ok := r.err.(*RankError); ok {
 		e.Consequences = slices.Clone(r.consequences)
-	}
-	if r.result == nil {
-		r.result = &Result{}
-		r.tally(r.result)
 	}
 	return r.result, r.err
 }

@@ -9,7 +9,7 @@ func (r *Rank) commit(fx *Effects) {
 	if !ok || gen <= r.gen {
 		return
 	}
-	r.gen, fx.Committed = gen, true
+	r.gen, r.first, fx.Committed = gen, gen, true
 	trim := gen
 	if r.o.Planted == TrimEarly {
 		trim++

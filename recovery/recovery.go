@@ -96,7 +96,9 @@ type Rank struct {
 	asked    int64 // time at which it last told that it is done
 	patience int64 // until it tells that again; 0: it has not yet
 
-	bytes             int64 // in the log
+	bytes             int64  // in the log
+	first, last       uint32 // steps of messages in it: from first on, and last is the greatest that was sent
+	peak              Peak
 	dropped, replayed uint64
 	requests, vain    uint64
 }
@@ -124,7 +126,7 @@ func New(o Options, at State, gen uint32, durable []uint32) *Rank {
 	if o.Patience == 0 {
 		o.Patience, o.PatienceMax = PatienceDefault, PatienceMaxDefault
 	}
-	r := &Rank{o: o, out: map[Edge]*outLog{}, in: map[Edge]*inbox{}, peers: make([]peer, o.World), gen: gen, start: at.Step, every: o.Every, rto: o.Patience}
+	r := &Rank{o: o, out: map[Edge]*outLog{}, in: map[Edge]*inbox{}, peers: make([]peer, o.World), gen: gen, start: at.Step, first: at.Step, last: at.Step, every: o.Every, rto: o.Patience}
 	r.peers[o.Rank].durable = sorted(durable)
 	r.peers[o.Rank].incarnation = o.Incarnation
 	for e, n := range at.Sent {
@@ -209,7 +211,7 @@ func (r *Rank) Send(m Message) (fx Effects) {
 		m.Payload = nil // it never asks for it
 	}
 	o.entries = append(o.entries, m)
-	r.bytes += int64(len(m.Payload))
+	r.hold(m)
 	r.adapt(m.Header.Step, &fx)
 	return fx
 }
@@ -352,12 +354,15 @@ func (r *Rank) Ready() bool { return r.ready }
 // Stats are figures for reports.
 type Stats struct {
 	LogBytes          int64
+	Peak              Peak   // of the log, in this life
 	Dropped, Replayed uint64 // messages that came again; messages that were sent again
 	Asked, Hasty      uint64 // requests by Tick; those of them that were in vain: the message was on its way
 }
 
 // Stats are the figures so far.
-func (r *Rank) Stats() Stats { return Stats{r.bytes, r.dropped, r.replayed, r.requests, r.vain} }
+func (r *Rank) Stats() Stats {
+	return Stats{r.bytes, r.peak, r.dropped, r.replayed, r.requests, r.vain}
+}
 
 // edges are the keys of a map in order: nothing depends on the order of maps.
 func edges[V any](m map[Edge]V) []Edge {

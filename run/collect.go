@@ -54,7 +54,7 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 	}()
 	result, err := actors.Run(ctx, aj)
 	if err == nil {
-		l.lastRecoveries(ctx)
+		l.lastFigures(ctx)
 	}
 	l.plane.Stop("the run is over")
 	l.countAlarms(ctx)

@@ -25,6 +25,9 @@ func (j *job) report(result *actors.Result, transport string) *Report {
 		k.Bytes += int64(c.Bytes)
 		r.Messages[c.Tag.String()] = k
 	}
+	if j.launched == nil {
+		r.LogBytesPeak = logPeaks(result.Logs, j.s.Train.TrainIters)
+	}
 	r.DuplicatesDropped, r.Restarts, r.Replayed = int(result.Duplicates), result.Restarts, int(result.Replayed)
 	return r
 }

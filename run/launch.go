@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"phalanx/messages"
+	"phalanx/recovery"
 	"phalanx/supervise"
 	"phalanx/transport/natslink"
 	"phalanx/transport/natslink/plane"
@@ -55,7 +56,7 @@ const hostName = "here"
 
 // launch starts servers, and the control plane at them. After an error it has stopped what it had started.
 func (j *job) launch(ctx context.Context) (l *launch, err error) {
-	l = &launch{j: j, log: j.o.Logger, watched: watched{signs: map[int]sign{}, progress: map[int]uint64{}, alarms: map[string]bool{}}, seen: map[int]uint32{}, lives: map[int]uint32{}, at: map[int]string{}, telling: make(chan messages.Event, 256)}
+	l = &launch{j: j, log: j.o.Logger, watched: watched{signs: map[int]sign{}, progress: map[int]uint64{}, alarms: map[string]bool{}, logs: map[int]recovery.Peak{}}, seen: map[int]uint32{}, lives: map[int]uint32{}, at: map[int]string{}, telling: make(chan messages.Event, 256)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.stop())

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"phalanx/messages"
+	"phalanx/recovery"
 	"phalanx/transport/natslink/plane"
 )
 
@@ -43,9 +45,9 @@ func (l *launch) started(worker int, incarnation uint32, pid int) {
 // lastBeats is how many heartbeats the end of a run waits for what the last lives have to tell.
 const lastBeats = 3
 
-// lastRecoveries waits until the newest lives have told of their recovery, which the steps of a short run may overtake. One
-// that began at the very end may have none.
-func (l *launch) lastRecoveries(ctx context.Context) {
+// lastFigures waits until the newest lives have told of their recovery and of their end, which the steps of a short run may
+// overtake. One that began at the very end may tell neither.
+func (l *launch) lastFigures(ctx context.Context) {
 	beat := time.Duration(l.j.s.Recovery.HeartbeatMs) * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, lastBeats*beat)
 	defer cancel()
@@ -63,6 +65,12 @@ func (l *launch) lastRecoveries(ctx context.Context) {
 func (l *launch) allTold() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for w := range l.spawn.Procs { // and every rank that it is done, with the last of its figures
+		beat := l.watched.signs[w].beat
+		if len(beat.Ranks) == 0 || slices.ContainsFunc(beat.Ranks, func(r plane.RankBeat) bool { return !r.Done }) {
+			return false
+		}
+	}
 	for worker, incarnation := range l.lives {
 		for _, rank := range l.spawn.ranksOf(worker, l.j.s.Sizes().World()) {
 			if l.seen[rank] < incarnation {
@@ -125,3 +133,24 @@ func (l *launch) recovered(worker, rank int, incarnation uint32, e plane.Recover
 const recordPatience = 2 * time.Second
 
 func ms(ns int64) float64 { return float64(ns) / float64(time.Millisecond) }
+
+// LogPeak is the most bytes that the log of a rank has held at once: the messages of some steps, from 1, that the rank had sent
+// in them.
+type LogPeak struct {
+	Rank  int   `json:"rank"`
+	Bytes int64 `json:"bytes"`
+	First int   `json:"first_step"`
+	Last  int   `json:"last_step"`
+}
+
+// logPeaks are those of all ranks of a run of some steps, as reports count them. What is sent behind the last step counts for it.
+func logPeaks(logs []recovery.Peak, steps int) (peaks []LogPeak) {
+	for rank, p := range logs {
+		l := LogPeak{Rank: rank, Bytes: p.Bytes}
+		if p.Bytes > 0 {
+			l.First, l.Last = min(int(p.First)+1, steps), min(int(p.Last)+1, steps)
+		}
+		peaks = append(peaks, l)
+	}
+	return peaks
+}

@@ -17,6 +17,7 @@ type Report struct {
 	Steps             []StepFigures    `json:"steps"`
 	Expect            []ExpectResult   `json:"expect"`
 	Messages          map[string]Count `json:"messages"`
+	LogBytesPeak      []LogPeak        `json:"log_bytes_peak,omitempty"` // with recovery: of every rank, ascending
 	Restarts          int              `json:"restarts"`
 	Replayed          int              `json:"replayed"`
 	DuplicatesDropped int              `json:"duplicates_dropped"`

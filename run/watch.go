@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"phalanx/config"
+	"phalanx/recovery"
 	"phalanx/supervise"
 	"phalanx/transport/natslink/plane"
 )
@@ -26,8 +27,9 @@ type watched struct {
 	moved    time.Time      // when the last rank moved
 	stalled  bool           // and has been told
 	pace     supervise.Pace
-	alarms   map[string]bool // that were told
-	healed   plane.Links     // by processes that are over
+	alarms   map[string]bool       // that were told
+	healed   plane.Links           // by processes that are over
+	logs     map[int]recovery.Peak // by rank
 }
 
 type sign struct {
@@ -45,6 +47,9 @@ func (w *watched) take(b plane.Beat, now time.Time) (alarms []string) {
 	for _, r := range b.Ranks {
 		if w.progress[r.Rank] != r.Progress {
 			w.progress[r.Rank], w.moved, w.stalled = r.Progress, now, false
+		}
+		if l := r.Log; l != nil && l.Bytes > w.logs[r.Rank].Bytes {
+			w.logs[r.Rank] = recovery.Peak{Bytes: l.Bytes, First: l.First, Last: l.Last}
 		}
 	}
 	for _, a := range b.Alarms {
@@ -137,6 +142,11 @@ func (l *launch) report(r *Report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.Recoveries, r.FalseAlarms, r.Pace = l.recoveries, l.falseAlarms, l.watched.pace.Table()
+	logs := make([]recovery.Peak, l.j.s.Sizes().World())
+	for rank := range logs {
+		logs[rank] = l.watched.logs[rank]
+	}
+	r.LogBytesPeak = logPeaks(logs, l.j.s.Train.TrainIters)
 	links := l.watched.healed
 	for _, s := range l.watched.signs {
 		links.Add(s.beat.Links)

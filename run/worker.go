@@ -135,7 +135,7 @@ func (w *worker) train(ctx context.Context) error {
 	w.mu.Unlock()
 	aj := w.job.actorJob(network)
 	aj.Part = &actors.Part{Ranks: w.spawn.ranksOf(w.o.Worker, w.job.s.Sizes().World()), Incarnation: w.o.Incarnation,
-		Stores: func(rank int) (actors.Store, error) { return w.store(ctx, rank) }, Status: w.status, Die: w.die}
+		Stores: func(rank int) (actors.Store, error) { return w.store(ctx, rank) }, Status: w.status, Die: w.die, Tell: w.life.Beat}
 	_, err = actors.Run(ctx, aj)
 	return err
 }
@@ -184,6 +184,9 @@ func (w *worker) report() ([]plane.RankBeat, uint64) {
 			record := w.life.Record()
 			b.Recovered = &plane.Recovered{Cause: record.Cause, Replayed: uint64(e.Replayed), Dropped: uint64(e.Dropped),
 				RestartNs: max(0, began.UnixNano()-record.At.UnixNano()), ReplayNs: int64(e.Ms * float64(time.Millisecond))}
+		}
+		if p := r.Log; p.Bytes > 0 {
+			b.Log = &plane.Log{Bytes: p.Bytes, First: p.First, Last: p.Last}
 		}
 		beats = append(beats, b)
 	}

@@ -43,6 +43,14 @@ type RankBeat struct {
 	ComputeNs int64 `cbor:"8,keyasint,omitempty"`
 	// Recovered is said from the moment on at which a restarted rank is where it was, in every beat: beats may be lost.
 	Recovered *Recovered `cbor:"9,keyasint,omitempty"`
+	Log       *Log       `cbor:"10,keyasint,omitempty"` // the most that its log has held; nil: nothing
+}
+
+// Log is the most bytes that the log of a rank has held at once, in this process, and the steps, from 0, that they were sent in.
+type Log struct {
+	Bytes int64  `cbor:"1,keyasint"`
+	First uint32 `cbor:"2,keyasint"`
+	Last  uint32 `cbor:"3,keyasint"`
 }
 
 // Recovered is what a restart came to. Restart and replay follow on Record.Split.
