@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -91,11 +90,7 @@ func writeTexts(d disk.Disk, aside string, m *Manifest) error {
 		return err
 	}
 	for name, b := range map[string][]byte{ManifestName: text, ConfigName: append(slices.Clone(m.Model), '\n')} {
-		err := disk.WriteFile(d, filepath.Join(aside, name), int64(len(b)), func(w io.Writer) error {
-			_, err := w.Write(b)
-			return err
-		})
-		if err != nil {
+		if err := disk.WriteBytes(d, filepath.Join(aside, name), b); err != nil {
 			return err
 		}
 	}

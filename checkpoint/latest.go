@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,11 +24,7 @@ func IterationDir(dir string, iteration int) string {
 func WriteLatest(dir string, iteration int) error { return writeLatest(disk.OS{}, dir, iteration) }
 
 func writeLatest(d disk.Disk, dir string, iteration int) error {
-	text := strconv.Itoa(iteration) + "\n"
-	return disk.Replace(d, filepath.Join(dir, LatestName), int64(len(text)), func(w io.Writer) error {
-		_, err := io.WriteString(w, text)
-		return err
-	})
+	return disk.ReplaceBytes(d, filepath.Join(dir, LatestName), []byte(strconv.Itoa(iteration)+"\n"))
 }
 
 // Latest is the folder of the newest checkpoint below dir, or dir itself if it does not keep several.

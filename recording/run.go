@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -63,11 +62,7 @@ func Describe(d disk.Disk, dir string, r Run, scenario []byte) error {
 		name string
 		text []byte
 	}{{ScenarioName, scenario}, {runName, append(text, '\n')}} { // run.json last: it says that there is a recording
-		err := disk.Replace(d, filepath.Join(dir, f.name), int64(len(f.text)), func(w io.Writer) error {
-			_, err := w.Write(f.text)
-			return err
-		})
-		if err != nil {
+		if err := disk.ReplaceBytes(d, filepath.Join(dir, f.name), f.text); err != nil {
 			return err
 		}
 	}

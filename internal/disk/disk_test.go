@@ -23,11 +23,11 @@ func text(s string) func(io.Writer) error {
 // A file is replaced whole or not at all, whatever fails on the way.
 func TestReplace(t *testing.T) {
 	d, path := &faulty.Disk{}, filepath.Join(t.TempDir(), "x")
-	require.NoError(t, disk.Replace(d, path, 3, text("old")))
+	require.NoError(t, disk.ReplaceBytes(d, path, []byte("old")))
 	for _, f := range []faulty.Faults{{Full: true}, {SyncEIO: true}} {
 		d.Change(f)
 		var we *disk.WriteError
-		require.ErrorAs(t, disk.Replace(d, path, 3, text("new")), &we)
+		require.ErrorAs(t, disk.ReplaceBytes(d, path, []byte("new")), &we)
 		require.Equal(t, path, we.Path)
 	}
 	d.Change(faulty.Faults{})
@@ -39,7 +39,7 @@ func TestReplace(t *testing.T) {
 	names, err := d.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Equal(t, []string{"x"}, names)
-	require.NoError(t, disk.Replace(d, path, 3, text("new")))
+	require.NoError(t, disk.ReplaceBytes(d, path, []byte("new")))
 	b, err = d.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "new", string(b))

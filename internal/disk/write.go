@@ -70,6 +70,23 @@ func WriteFile(d Disk, path string, size int64, fill func(io.Writer) error) erro
 	return nil
 }
 
+// WriteBytes is WriteFile with all that is in the file.
+func WriteBytes(d Disk, path string, b []byte) error {
+	return WriteFile(d, path, int64(len(b)), whole(b))
+}
+
+// ReplaceBytes is Replace with all that is in the file.
+func ReplaceBytes(d Disk, path string, b []byte) error {
+	return Replace(d, path, int64(len(b)), whole(b))
+}
+
+func whole(b []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	}
+}
+
 // Replace writes a file aside, syncs it, puts it in the place of path and syncs the folder: a crash leaves the old file
 // or the new one, whole. What an earlier, killed writer left aside is overwritten. The error is a *WriteError.
 func Replace(d Disk, path string, size int64, fill func(io.Writer) error) error {
