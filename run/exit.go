@@ -41,6 +41,7 @@ func ExitCode(err error) int {
 	var replay *ReplayError
 	var damage *recording.DamageError
 	var tape *recording.FileError
+	var folder *FolderError
 	switch {
 	case err == nil:
 		return ExitHeld
@@ -52,7 +53,7 @@ func ExitCode(err error) int {
 		return ExitPoison
 	case errors.As(err, &restart):
 		return ExitRestarts
-	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key), errors.As(err, &replay), errors.As(err, &damage), errors.As(err, &tape):
+	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key), errors.As(err, &replay), errors.As(err, &damage), errors.As(err, &tape), errors.As(err, &folder):
 		return ExitBadInput
 	}
 	return ExitFailed

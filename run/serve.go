@@ -19,8 +19,8 @@ func ServeNATS(ctx context.Context, dir string, index int, log *zap.Logger) erro
 	if err != nil {
 		return err
 	}
-	if index < 0 || index >= len(sp.Servers) {
-		return fmt.Errorf("%s has %d servers, there is no number %d", dir, len(sp.Servers), index)
+	if err := sp.one("--index", index, len(sp.Servers)); err != nil {
+		return err
 	}
 	mine := sp.Servers[index]
 	o := natslink.ServerOptions{Name: mine.Name, URL: mine.URL, StoreDir: filepath.Join(dir, mine.Name), Ranks: s.Sizes().World() + 1,
@@ -44,6 +44,9 @@ func ServeNATS(ctx context.Context, dir string, index int, log *zap.Logger) erro
 func Supervise(ctx context.Context, dir string, index int, log *zap.Logger) error {
 	sp, s, err := readSpawn(dir)
 	if err != nil {
+		return err
+	}
+	if err := sp.one("--index", index, s.Recovery.Supervisors); err != nil {
 		return err
 	}
 	j := &job{s: s, o: Options{Logger: log}}

@@ -84,29 +84,59 @@ func (s *spawn) write(dir string, scenario *config.Scenario) error {
 	return nil
 }
 
-// readSpawn reads the folder. A scenario that another build would understand differently is refused.
+// FolderError is a folder in which a process of a run finds no run, or one of another build.
+type FolderError struct {
+	Dir string
+	Err error
+}
+
+func (e *FolderError) Error() string {
+	return fmt.Sprintf("%s is no folder of a run: %v; expected the one that `phalanx run --procs N` of this build has made, which starts its processes itself", e.Dir, e.Err)
+}
+
+// Unwrap says what is wrong with it.
+func (e *FolderError) Unwrap() error { return e.Err }
+
+// readSpawn reads the folder. A scenario that another build would understand differently is refused. The error is a *FolderError.
 func readSpawn(dir string) (*spawn, config.Scenario, error) {
+	s, scenario, err := readFolder(dir)
+	if err != nil {
+		return nil, config.Scenario{}, &FolderError{dir, err}
+	}
+	return s, scenario, nil
+}
+
+func readFolder(dir string) (*spawn, config.Scenario, error) {
 	var s spawn
+	var scenario config.Scenario
 	b, err := os.ReadFile(filepath.Join(dir, spawnFile))
 	if err != nil {
-		return nil, config.Scenario{}, fmt.Errorf("%s is no folder of a run: %w", dir, err)
+		return nil, scenario, err
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, config.Scenario{}, fmt.Errorf("%s: %w", filepath.Join(dir, spawnFile), err)
+		return nil, scenario, fmt.Errorf("%s: %w", spawnFile, err)
 	}
 	path := filepath.Join(dir, spawnScenario)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, config.Scenario{}, fmt.Errorf("%s is no folder of a run: %w", dir, err)
+		return nil, scenario, err
 	}
 	file, problems := config.Parse(path, text, nil)
 	if len(problems) > 0 {
-		return nil, config.Scenario{}, problems
+		return nil, scenario, problems
 	}
-	scenario := file.Runs()[0]
+	scenario = file.Runs()[0]
 	scenario.Dir = s.Dir
 	if build := buildID(&scenario); build != s.Build {
-		return nil, scenario, fmt.Errorf("%s was made by another build (found %016x, expected %016x): the processes of a run must be of the same build", dir, s.Build, build)
+		return nil, scenario, fmt.Errorf("found build %016x in %s, expected %016x", s.Build, spawnFile, build)
 	}
 	return &s, scenario, nil
+}
+
+// one checks the number of one of several processes.
+func (s *spawn) one(flag string, number, of int) error {
+	if number < 0 || number >= of {
+		return &RefusedError{What: flag, Err: fmt.Errorf("found %d, expected the number of one of %d, from 0", number, of)}
+	}
+	return nil
 }

@@ -42,7 +42,11 @@ func Work(ctx context.Context, o WorkerOptions) error {
 	if err == nil || errors.Is(err, plane.ErrFenced) || errors.Is(err, plane.ErrOrphaned) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return errors.Join(err, supervise.LastWords(plane.Words{Cause: plane.Exited, Text: err.Error(), Final: true, Code: ExitCode(err)}))
+	code := ExitCode(err)
+	if folder := (*FolderError)(nil); errors.As(err, &folder) {
+		code = ExitFailed // of a run that has lost its folder
+	}
+	return errors.Join(err, supervise.LastWords(plane.Words{Cause: plane.Exited, Text: err.Error(), Final: true, Code: code}))
 }
 
 func work(ctx context.Context, o WorkerOptions) error {
@@ -51,6 +55,9 @@ func work(ctx context.Context, o WorkerOptions) error {
 	}
 	sp, s, err := readSpawn(o.Dir)
 	if err != nil {
+		return err
+	}
+	if err := sp.one("--worker", o.Worker, sp.Procs); err != nil {
 		return err
 	}
 	w := &worker{o: o, spawn: sp, status: &actors.Status{}}
