@@ -126,19 +126,29 @@ func (k *killer) pids() (pids []int) {
 	return pids
 }
 
-func (k *killer) signal(n int, sig syscall.Signal) {
+// some does something to n of the workers, chosen at random.
+func (k *killer) some(n int, what string, do func(pid int) error) {
 	pids := k.pids()
 	for _, i := range k.rng.Perm(len(pids))[:n] {
 		if pids[i] > 0 {
-			_ = syscall.Kill(pids[i], sig) // it may be dead
+			_ = do(pids[i]) // it may be dead
 		}
-		k.done = append(k.done, fmt.Sprintf("%v of worker %d", sig, i))
+		k.done = append(k.done, fmt.Sprintf("%s of worker %d", what, i))
 	}
 }
 
-func killOne(k *killer)  { k.signal(1, syscall.SIGKILL) }
-func killSome(k *killer) { k.signal(1+k.rng.IntN(4), syscall.SIGKILL) }
-func stopOne(k *killer)  { k.signal(1, syscall.SIGSTOP) }
+// kill ends a process at once.
+func kill(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return p.Kill()
+}
+
+func killOne(k *killer)  { k.some(1, "kill", kill) }
+func killSome(k *killer) { k.some(1+k.rng.IntN(4), "kill", kill) }
+func stopOne(k *killer)  { k.some(1, "stop", suspend) }
 func killServer(k *killer) {
 	servers := k.j.launched.servers
 	i := k.rng.IntN(len(servers))

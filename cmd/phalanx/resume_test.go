@@ -92,20 +92,6 @@ func hashOf(t *testing.T, out []byte) string {
 	return hash
 }
 
-// TestSecondSignalEndsAtOnce: whoever asks twice does not wait for a checkpoint, not even for one that never ends.
-func TestSecondSignalEndsAtOnce(t *testing.T) {
-	file, save := longFile(t)
-	require.NoError(t, os.MkdirAll(filepath.Join(save, "iter_0000001.tmp", "x"), 0o700))
-	cmd, _, rest := started(t, "iteration        1/", "run", file, "checkpoint.save="+save)
-	require.NoDirExists(t, filepath.Join(save, "iter_0000001.tmp"), "what a killed run has left is put away")
-	require.NoError(t, syscall.Kill(cmd.Process.Pid, syscall.SIGSTOP)) // both signals are there before it can answer
-	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, syscall.Kill(cmd.Process.Pid, syscall.SIGCONT))
-	<-rest
-	require.Equal(t, 130, exitOf(t, cmd))
-}
-
 // TestKillWhileSaving: a run that is killed while it saves without a pause leaves a checkpoint that loads.
 func TestKillWhileSaving(t *testing.T) {
 	file, save := longFile(t)
