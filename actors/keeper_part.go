@@ -104,6 +104,9 @@ func (k *keeper) tellRecovered(ctx actor.Context, e messages.Restarted) {
 	if p := k.run.part(); p != nil {
 		e.Incarnation = p.Incarnation
 		p.Status.change(k.rank, func(s *RankStatus) { s.Recovered = &e })
+		if p.Status != nil && p.Status.Recovered != nil {
+			p.Status.Recovered()
+		}
 		return
 	}
 	ctx.Send(ctx.Parent(), report{k.rank, e})

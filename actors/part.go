@@ -53,6 +53,9 @@ func (p *Part) check(j Job) error {
 
 // Status is what heartbeats tell of the ranks of this process. It is safe for use by several goroutines.
 type Status struct {
+	// Recovered is called when a rank has recovered, so that it need not wait for a heartbeat; nil: nobody is.
+	Recovered func()
+
 	mu     sync.Mutex
 	ranks  map[int]*RankStatus
 	alarms []string

@@ -28,6 +28,7 @@ type launch struct {
 	dir     string // of the run
 	own     bool   // dir is temporary
 	release func() // dir, for other runs; nil: nobody else knows it
+	kept    func() // of Options.OnAbandon; nil: nobody cares
 	spawn   *spawn
 	log     *zap.Logger
 	plane   *plane.Plane
@@ -67,6 +68,9 @@ func (j *job) launch(ctx context.Context) (l *launch, err error) {
 	}
 	if err := l.folder(); err != nil {
 		return l, err
+	}
+	if l.own && j.o.OnAbandon != nil {
+		l.kept = j.o.OnAbandon(l.abandon)
 	}
 	l.spawn = &spawn{Run: fmt.Sprintf("%s-%d", runName(&j.s), os.Getpid()), Build: buildID(&j.s), Procs: j.o.Procs, Dir: j.s.Dir, Out: j.o.Out,
 		Host: hostName, Threads: threadsEach(&j.s, j.o.Procs), Copies: 1}
@@ -198,7 +202,7 @@ func (l *launch) command(name string, args ...string) (supervise.Process, error)
 		return nil, err
 	}
 	defer log.Close()
-	return supervise.Command{Path: self[0], Args: slices.Concat(self[1:], args), Stdout: log, Stderr: log}.Start()
+	return supervise.Command{Path: self[0], Args: slices.Concat(self[1:], args), Stdout: log, Stderr: log, Temp: l.dir}.Start()
 }
 
 // stop ends everything that has been started.
@@ -229,10 +233,21 @@ func (l *launch) stop() error {
 	if l.release != nil {
 		l.release()
 	}
+	if l.kept != nil {
+		defer l.kept()
+	}
 	if l.own {
 		return os.RemoveAll(l.dir)
 	}
 	return nil
+}
+
+// abandon removes the temporary folder while processes still write into it: they end with this one, and find it no more.
+func (l *launch) abandon() {
+	gone := l.dir + ".gone"
+	if os.Rename(l.dir, gone) == nil {
+		_ = os.RemoveAll(gone) // nobody is left to be told
+	}
 }
 
 // network is what a report calls the transport.

@@ -25,8 +25,11 @@ type Options struct {
 	// other at once. nil: nobody asks.
 	Stop <-chan struct{}
 	// Ask, when something comes, lets a run of several processes tell who waits for whom. nil: nobody asks.
-	Ask    <-chan struct{}
-	Logger *zap.Logger
+	Ask <-chan struct{}
+	// OnAbandon is given what is to be done when this process ends before the run has: temporary files go. The returned function
+	// says that there is nothing to be done any more. nil: nobody cares.
+	OnAbandon func(cleanup func()) (done func())
+	Logger    *zap.Logger
 	// ComputeClock is the time that Timing.ComputeMs is measured by, read on the one OS thread on which all ranks then compute, one
 	// turn after the other; for runs of one process without recovery. nil: wall clock, and turns as they come.
 	ComputeClock func() time.Duration

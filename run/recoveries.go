@@ -31,27 +31,26 @@ type Recovery struct {
 // total is from the last sign of life to where the rank had been.
 func (r *Recovery) total() float64 { return r.DetectionMs + r.BackoffMs + r.RestartMs + r.ReplayMs }
 
-// started counts restarts.
+// started counts the ranks that are started again.
 func (l *launch) started(worker int, incarnation uint32, pid int) {
 	if incarnation == 1 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.restarts++
+	l.restarts += len(l.spawn.ranksOf(worker, l.j.s.Sizes().World()))
 	l.lives[worker] = incarnation
 }
 
-// lastBeats is how many heartbeats the end of a run waits for what the last lives have to tell.
-const lastBeats = 3
+// lastPatience is how long the end of a run waits for what the last lives have to tell. They tell at once.
+const lastPatience = 2 * time.Second
 
 // lastFigures waits until the newest lives have told of their recovery and of their end, which the steps of a short run may
 // overtake. One that began at the very end may tell neither.
 func (l *launch) lastFigures(ctx context.Context) {
-	beat := time.Duration(l.j.s.Recovery.HeartbeatMs) * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, lastBeats*beat)
+	ctx, cancel := context.WithTimeout(ctx, lastPatience)
 	defer cancel()
-	tick := time.NewTicker(beat / 4)
+	tick := time.NewTicker(lastPatience / 100)
 	defer tick.Stop()
 	for !l.allTold() {
 		select {

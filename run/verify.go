@@ -27,6 +27,7 @@ type VerifyOptions struct {
 	NATS         string
 	Procs        int      // as in Options
 	Self         []string // as in Options
+	OnAbandon    func(cleanup func()) (done func())
 	Logger       *zap.Logger
 }
 
@@ -73,7 +74,7 @@ func Verify(ctx context.Context, casePath string, v VerifyOptions) (*VerifyResul
 	if err != nil {
 		return nil, &RefusedError{What: casePath, Err: err}
 	}
-	j, err := newJob(s, Options{NATS: v.NATS, Procs: v.Procs, Self: v.Self, Logger: v.Logger})
+	j, err := newJob(s, Options{NATS: v.NATS, Procs: v.Procs, Self: v.Self, OnAbandon: v.OnAbandon, Logger: v.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -89,6 +89,7 @@ func (l *launch) look(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	limit := time.Duration(l.j.s.Recovery.CollectiveTimeoutS * float64(time.Second))
+	var servers away
 	for {
 		select {
 		case <-ctx.Done():
@@ -96,8 +97,15 @@ func (l *launch) look(ctx context.Context) {
 		case <-l.j.o.Ask: // a nil channel is never ready
 			l.tell(l.waiting()...)
 		case now := <-tick.C:
+			switch servers.look(now, l.plane.Connected()) {
+			case awayLong:
+				l.tell(fmt.Sprintf("no NATS server at %s: the run goes on when there is one again, and ends after %v without", l.spawn.URL, awayMax))
+			case awayTooLong:
+				l.cancel(&VerdictError{Code: ExitFailed, Why: fmt.Sprintf("no NATS server at %s for %v: expected one again by then; start it, and go on from the last checkpoint with --resume", l.spawn.URL, awayMax)})
+				return
+			}
 			l.mu.Lock()
-			stands := l.watched.stands(now, limit)
+			stands := l.plane.Connected() && l.watched.stands(now, limit) // without a server nobody can say
 			l.mu.Unlock()
 			if stands {
 				l.tell(append([]string{fmt.Sprintf("no rank has moved for %v:", limit)}, l.waiting()...)...)

@@ -29,28 +29,26 @@ type Command struct {
 	Env            []string // "KEY=value", besides those of this process
 	Dir            string
 	Stdout, Stderr io.Writer
-	Words          string // file for its last words; "": a temporary one
+	Temp           string // folder for the file with its last words; "": the system's
 }
 
 // Start starts it.
 func (c Command) Start() (Process, error) {
-	if c.Words == "" {
-		f, err := os.CreateTemp("", "phalanx-words-*")
-		if err != nil {
-			return nil, fmt.Errorf("supervise: no place for last words: %w", err)
-		}
-		f.Close()
-		c.Words = f.Name()
+	f, err := os.CreateTemp(c.Temp, "phalanx-words-*")
+	if err != nil {
+		return nil, fmt.Errorf("supervise: no place for last words: %w", err)
 	}
+	f.Close()
+	words := f.Name()
 	cmd := exec.Command(c.Path, c.Args...)
-	cmd.Env = append(append(os.Environ(), c.Env...), WordsVariable+"="+c.Words)
+	cmd.Env = append(append(os.Environ(), c.Env...), WordsVariable+"="+words)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = c.Dir, c.Stdout, c.Stderr, pipeDelay
 	cmd.SysProcAttr = attributes()
-	p := &process{cmd: cmd, words: c.Words, exit: make(chan plane.Exit, 1)}
+	p := &process{cmd: cmd, words: words, exit: make(chan plane.Exit, 1)}
 	started := make(chan error)
 	go p.live(started)
 	if err := <-started; err != nil {
-		os.Remove(c.Words)
+		os.Remove(words)
 		return nil, fmt.Errorf("supervise: %w", err)
 	}
 	return p, nil

@@ -27,6 +27,7 @@ type app struct {
 	progress       *telemetry.Progress // nil off a terminal
 	verbose        bool
 	patience       patience
+	leaving        leaving
 	self           []string // how processes of a run start this program
 }
 
@@ -73,6 +74,7 @@ func (a *app) execute(signals <-chan os.Signal, args []string) error {
 	case <-signals:
 	case <-moment:
 	}
+	a.leaving.leave()
 	return errInterrupted
 }
 

@@ -55,7 +55,7 @@ func (a *app) recovery(ctx context.Context, o bench.RecoveryOptions, json string
 
 // deaths is package run as bench wants it: every rank in a process of its own.
 func (a *app) deaths(ctx context.Context, s config.Scenario) (all []bench.Death, err error) {
-	r, err := run.Execute(ctx, s, run.Options{Procs: s.Sizes().World(), Self: a.self, Logger: a.logger(nil)})
+	r, err := run.Execute(ctx, s, run.Options{Procs: s.Sizes().World(), Self: a.self, Logger: a.logger(nil), OnAbandon: a.leaving.add})
 	if err != nil {
 		return nil, err
 	}

@@ -152,7 +152,8 @@ func (a *app) runScenario(ctx context.Context, s scenario, f runFlags, dir, head
 	if head != "" {
 		console.Text(head)
 	}
-	o := run.Options{NATS: f.nats, Procs: f.procs, Self: a.self, Out: dir, Listen: listener(console), Logger: a.logger(out.logs()), Resume: f.resume}
+	o := run.Options{NATS: f.nats, Procs: f.procs, Self: a.self, Out: dir, Listen: listener(console), Logger: a.logger(out.logs()), Resume: f.resume,
+		OnAbandon: a.leaving.add}
 	if s.Checkpoint.Save != "" {
 		stop, end := a.patience.begin()
 		defer end()

@@ -91,7 +91,7 @@ func (a *app) verify(c *cobra.Command, args []string, f verifyFlags) error {
 		return usagef("--json: %v", err)
 	}
 	options := run.VerifyOptions{Sizes: mesh.Sizes{TP: f.tp, CP: f.cp, DP: f.dp, PP: f.pp}, EP: f.ep, ETP: f.etp, VPP: f.vpp,
-		SP: f.sp, DType: f.dtype, Overrides: overrides, NATS: f.nats, Procs: f.procs, Self: a.self, Logger: a.logger(nil)}
+		SP: f.sp, DType: f.dtype, Overrides: overrides, NATS: f.nats, Procs: f.procs, Self: a.self, OnAbandon: a.leaving.add, Logger: a.logger(nil)}
 	code := run.ExitHeld
 	for i, path := range cases {
 		one, err := a.verifyCase(c.Context(), path, options, i > 0 && f.json != "-", f.json == "-", j)
