@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -35,6 +36,7 @@ type outDir struct {
 	dir     string
 	console *os.File
 	log     *os.File
+	copy    *copied // console lines on their way to console; nil: there is none
 }
 
 // newOutDir makes the folder and opens its files.
@@ -62,7 +64,31 @@ func (o *outDir) lines(w io.Writer) io.Writer {
 	if o.console == nil {
 		return w
 	}
-	return io.MultiWriter(w, o.console)
+	o.copy = &copied{to: w, copy: o.console}
+	return o.copy
+}
+
+// lost is why console.log is not whole; nil: it is.
+func (o *outDir) lost() error {
+	if o.copy == nil || o.copy.err == nil {
+		return nil
+	}
+	return fmt.Errorf("--out: console.log ends early, standard output went on: %w", o.copy.err)
+}
+
+// copied writes everything to one writer and as much as can be written to another: a full disk under the copy takes nothing
+// from the first.
+type copied struct {
+	to, copy io.Writer
+	err      error // the first of copy, to which nothing is written any more
+}
+
+// Write implements io.Writer. The error is that of the first writer.
+func (c *copied) Write(p []byte) (int, error) {
+	if c.err == nil {
+		_, c.err = c.copy.Write(p)
+	}
+	return c.to.Write(p)
 }
 
 // logs is where logs go besides stderr; nil is nowhere.

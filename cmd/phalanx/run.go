@@ -103,8 +103,12 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 		if i+1 < len(all) && a.patience.spent() {
 			one = run.ExitInterrupted
 		}
+		if err != nil {
+			fmt.Fprintln(a.logs(), errorText(err))
+			one = worse(one, exitCode(err))
+		}
 		if code = worse(code, one); err != nil || one == run.ExitInterrupted {
-			return errors.Join(err, ended(code), j.Close())
+			return errors.Join(ended(code), j.Close())
 		}
 	}
 	return errors.Join(j.Close(), ended(code))
@@ -181,7 +185,7 @@ func (a *app) runScenario(ctx context.Context, s scenario, f runFlags, dir, head
 	if text := errorText(err); text != "" {
 		fmt.Fprintf(a.logs(), "%s\n", text)
 	}
-	return code, errors.Join(closed, j.Write(report), writeReport(dir, report))
+	return code, errors.Join(closed, out.lost(), j.Write(report), writeReport(dir, report))
 }
 
 // lines is where console lines go: not where JSON goes.
