@@ -7,9 +7,9 @@
 // Facts lie in a JetStream key-value bucket T<run>_STATE, with as many replicas as there are servers:
 //
 //	rank.<w>             Record: which incarnation of worker w lives, and why the one before died
-//	gen                  Generation: the step that all ranks can go back to
-//	snap.<rank>.<step>   Snapshot that a rank has on disk
 //	verdict              Verdict: the run has ended, and why
+//
+// What a rank has saved, and which step all can go back to, is no fact here: ranks tell each other over their links.
 //
 // Every write names the revision that it replaces, so of two writers one is refused (ErrConflict). That, and nothing
 // else, keeps two supervisors from starting two lives of one worker. Reads are answered by the leader of the bucket,

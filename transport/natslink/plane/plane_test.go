@@ -130,31 +130,10 @@ func TestServerLosesItsFiles(t *testing.T) {
 	require.NoError(t, p.Note(ctx, Restart{Worker: 1, Record: Record{Incarnation: 6}}))
 }
 
-func TestFacts(t *testing.T) {
+func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	n := single(t)
 	p, ctx := open(t, Options{URL: n.url()}), within(t)
-	_, err := p.Generation(ctx)
-	require.ErrorIs(t, err, ErrMissing)
-	for _, step := range []uint32{4, 8, 4, 2} {
-		require.NoError(t, p.Commit(ctx, Generation{Step: step, Digests: map[uint16]string{1: "x"}}))
-	}
-	g, err := p.Generation(ctx)
-	require.NoError(t, err)
-	require.Equal(t, Generation{Step: 8, Digests: map[uint16]string{1: "x"}}, g)
-
-	require.NoError(t, p.Saved(ctx, 2, 4, Snapshot{Incarnation: 3, SHA256: "a"}))
-	require.NoError(t, p.Saved(ctx, 2, 4, Snapshot{Incarnation: 3, SHA256: "a"}))
-	require.ErrorIs(t, p.Saved(ctx, 2, 4, Snapshot{Incarnation: 2}), ErrFenced)
-	require.NoError(t, p.Saved(ctx, 2, 4, Snapshot{Incarnation: 4, SHA256: "b"}))
-	s, err := p.SnapshotOf(ctx, 2, 4)
-	require.NoError(t, err)
-	require.Equal(t, Snapshot{Incarnation: 4, SHA256: "b"}, s)
-	require.NoError(t, p.Forget(ctx, 2, 4))
-	require.NoError(t, p.Forget(ctx, 2, 4))
-	_, err = p.SnapshotOf(ctx, 2, 4)
-	require.ErrorIs(t, err, ErrMissing)
-
 	verdicts := make(chan Verdict, 1)
 	done := make(chan error, 1)
 	go func() { done <- p.WatchVerdict(ctx, func(v Verdict) { verdicts <- v }) }()
