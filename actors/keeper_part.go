@@ -104,8 +104,8 @@ func (k *keeper) tellRecovered(ctx actor.Context, e messages.Restarted) {
 	if p := k.run.part(); p != nil {
 		e.Incarnation = p.Incarnation
 		p.Status.change(k.rank, func(s *RankStatus) { s.Recovered = &e })
-		if p.Status != nil && p.Status.Recovered != nil {
-			p.Status.Recovered()
+		if p.Tell != nil {
+			p.Tell()
 		}
 		return
 	}

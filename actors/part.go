@@ -29,7 +29,7 @@ type Part struct {
 	Die func(err *RankError, site string)
 	// Status is kept up to date, for heartbeats.
 	Status *Status
-	// Tell sends a heartbeat now: a rank is done, and the run may be over before the next; nil: nobody is told.
+	// Tell sends a heartbeat now: a rank has recovered or is done, and the run may be over before the next; nil: nobody is told.
 	Tell func()
 }
 
@@ -53,9 +53,6 @@ func (p *Part) check(j Job) error {
 
 // Status is what heartbeats tell of the ranks of this process. It is safe for use by several goroutines.
 type Status struct {
-	// Recovered is called when a rank has recovered, so that it need not wait for a heartbeat; nil: nobody is.
-	Recovered func()
-
 	mu     sync.Mutex
 	ranks  map[int]*RankStatus
 	alarms []string

@@ -90,7 +90,6 @@ func work(ctx context.Context, o WorkerOptions) error {
 		return err
 	}
 	defer w.life.Close()
-	w.status.Recovered = w.life.Beat
 	if w.life.Record().Cause == plane.Panic {
 		w.job.bundle = filepath.Join(o.Dir, bundleDir)
 	}
