@@ -68,7 +68,9 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 	if verdict := (*VerdictError)(nil); errors.As(context.Cause(ctx), &verdict) {
 		err = verdict
 	}
-	err = errors.Join(err, l.failed)
+	if err = errors.Join(err, l.failed); err == nil {
+		l.unused, err = l.unusedFaults()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if result == nil {

@@ -162,6 +162,8 @@ func (j *job) run(ctx context.Context) (*Report, error) {
 	err = errors.Join(err, j.cutShort(err))
 	if err != nil {
 		report.Verdict, report.Error = "fail", err.Error()
+	} else {
+		report.FaultsUnused = j.unusedFaults()
 	}
 	if err != nil && !j.ended(err) {
 		return report, err

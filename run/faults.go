@@ -84,21 +84,27 @@ func (f *faults) due(i, rank int, at actors.Passage) bool {
 	switch {
 	case !e.OfRank() || *e.At.Rank != rank || e.At.Hook != at.Point, e.At.Step != nil && *e.At.Step != at.Step, e.At.Microbatch != nil && *e.At.Microbatch != at.Microbatch:
 		return false
-	case e.During.Steps != nil:
-		return e.During.Has(at.Step)
+	case e.During.Steps != nil && !e.During.Has(at.Step):
+		return false
+	}
+	last := int64(e.At.Count)
+	if e.During.Steps != nil {
+		last = 1 // that it happens at all is all there is to know
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.n[i].Add(1)
-	if f.dir != "" && n <= int64(e.At.Count) {
-		f.note(i)
+	if f.dir != "" && n <= last {
+		if err := f.note(i); err != nil {
+			panic(fmt.Errorf("counting the passages of faults.%d: %w", i, err))
+		}
 	}
-	return n == int64(e.At.Count)
+	return n == last || e.During.Steps != nil
 }
 
-// note keeps a passage for the lives to come. A file that cannot be written is the machine's trouble, not the scenario's:
-// the run fails.
-func (f *faults) note(i int) {
+// note keeps a passage for the lives to come. A file that cannot be written is the machine's trouble, not the scenario's: at
+// a passage of a rank the run fails.
+func (f *faults) note(i int) error {
 	file, err := os.OpenFile(f.file(i), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err == nil {
 		_, err = file.Write([]byte{'.'})
@@ -106,9 +112,7 @@ func (f *faults) note(i int) {
 			err = closed
 		}
 	}
-	if err != nil {
-		panic(fmt.Errorf("counting the passages of faults.%d: %w", i, err))
-	}
+	return err
 }
 
 // act makes a rank fail.

@@ -9,12 +9,15 @@ import (
 	"phalanx/transport/faulty"
 )
 
-// wire harms what the links of a process send, as the scenario says; nil: it says nothing.
-func wire(list []config.Injected, incarnation uint32) transport.Wire {
+// wire harms what the links of a process send, as the scenario says; nil: it says nothing. met is called when an entry has found
+// its first message.
+func wire(list []config.Injected, incarnation uint32, met func(i int)) transport.Wire {
 	var rules []faulty.Rule
 	for i := range list {
 		if f := &list[i]; f.OfLink() {
-			rules = append(rules, linkRule(f))
+			r := linkRule(f)
+			r.Met = func() { met(i) }
+			rules = append(rules, r)
 		}
 	}
 	if rules == nil {

@@ -38,6 +38,7 @@ func TestFaultScenariosOfProcesses(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, report.Expect, 2)
 			require.Equal(t, "pass", report.Verdict, "%+v", report.Expect)
+			require.Empty(t, report.FaultsUnused)
 		})
 	}
 	require.GreaterOrEqual(t, ran, 14)

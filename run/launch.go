@@ -48,6 +48,7 @@ type launch struct {
 	lives       map[int]uint32 // the newest incarnation of each worker that was started again
 	falseAlarms int
 	recoveries  []Recovery
+	unused      []UnusedFault       // of a run that has come to its end
 	failed      error               // to read what a rank has shown; the listener's
 	telling     chan messages.Event // to the listener, which is called by one goroutine at a time
 }

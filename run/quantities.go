@@ -54,6 +54,8 @@ func (q quantities) lookup(e config.Expect, step int) ([]float64, error) {
 	switch {
 	case strings.HasPrefix(name, "probe."):
 		return q.whole(q.j.probes[step-1], name)
+	case name == faultsUnused:
+		return []float64{float64(len(q.report.FaultsUnused))}, nil
 	case strings.HasPrefix(name, "messages."):
 		return q.messages(strings.TrimPrefix(name, "messages."))
 	case strings.HasPrefix(name, "grad."):
@@ -229,6 +231,9 @@ func Quantities(s config.Scenario) ([]string, error) {
 	m := &s.Model
 	names := []string{"lm.loss", "grad_norm", "learning_rate", "skipped", "tokens", "lm.tokens", "lm.loss_sum", "lm.token_loss", "lm.token_weight", "lm.logits",
 		"batch.input_ids", "batch.position_ids", "batch.labels", "batch.loss_mask", "batch.padding_mask"}
+	if len(s.Faults) > 0 {
+		names = append(names, faultsUnused)
+	}
 	if s.Train.EvalInterval > 0 {
 		names = append(names, "validation.lm.loss")
 	}

@@ -31,8 +31,9 @@ type Report struct {
 	TokensPerS        float64          `json:"tokens_per_s"`
 	PeakRSSBytes      int64            `json:"peak_rss_bytes"`
 	Validation        []EvalFigures    `json:"validation,omitempty"`
-	Checkpoint        string           `json:"checkpoint,omitempty"` // folder of the last one written
-	Bundle            string           `json:"bundle,omitempty"`     // folder of what a poisonous rank had received, to be replayed
+	Checkpoint        string           `json:"checkpoint,omitempty"`    // folder of the last one written
+	Bundle            string           `json:"bundle,omitempty"`        // folder of what a poisonous rank had received, to be replayed
+	FaultsUnused      []UnusedFault    `json:"faults_unused,omitempty"` // faults of the scenario that have not happened
 	Recording         *RecordingCost   `json:"recording,omitempty"`
 	Error             string           `json:"error,omitempty"`
 	Reports           []string         `json:"-"` // text blocks the scenario asked for (token losses, masks)

@@ -130,6 +130,7 @@ func (l *launch) serverFaults(step int) {
 		}
 		for _, c := range l.servers {
 			if c.name == f.Server {
+				l.j.faults.met(i)
 				l.wait.Go(func() { l.failServer(c, f) })
 			}
 		}

@@ -122,7 +122,7 @@ func (s *spawn) plane(j *job, name string) plane.Options {
 func (s *spawn) links(j *job, incarnation uint32) natslink.Options {
 	ranks := j.s.Sizes().World() + 1
 	o := natslink.Options{URL: s.URL, PieceBytes: j.s.Transport.PieceBytes, Login: j.login(),
-		Run: s.Run, Build: s.Build, Incarnation: incarnation, Ranks: ranks, Wire: wire(j.s.Faults, incarnation), Logger: j.o.Logger}
+		Run: s.Run, Build: s.Build, Incarnation: incarnation, Ranks: ranks, Wire: wire(j.s.Faults, incarnation, j.faults.met), Logger: j.o.Logger}
 	if len(s.Servers) > 0 {
 		o.MaxPending = natslink.ServerMaxPending(ranks, 0)
 	}

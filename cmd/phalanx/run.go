@@ -235,6 +235,9 @@ func refusedReport(s scenario) *run.Report {
 // outcome is what stands below the last step.
 func outcome(r *run.Report) []string {
 	lines := append([]string(nil), r.Reports...)
+	for _, u := range r.FaultsUnused {
+		lines = append(lines, u.String())
+	}
 	for _, e := range r.Expect {
 		verdict := "holds"
 		if !e.OK {

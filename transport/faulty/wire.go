@@ -19,6 +19,7 @@ type Rule struct {
 	From, To    int    // ranks, or Any
 	First, Last uint32 // Header.Step of the messages that suffer, both included; control frames suffer with the last message before
 	Seed        uint64 // of what happens to which frame
+	Met         func() // called at the first frame of each edge that suffers, which it must not delay; nil: nobody looks
 
 	Drop      float64       // share that never arrives
 	Duplicate float64       // share that arrives twice
@@ -106,6 +107,9 @@ func (w *Wire) harm(r *Rule, e edge, in []transport.Flight, now time.Time) (out 
 	if s == nil {
 		s = &edgeState{ends: now.Add(r.Partition)}
 		w.edges[e] = s
+		if r.Met != nil {
+			r.Met()
+		}
 	}
 	for _, f := range in {
 		draw := rand.New(rand.NewPCG(r.Seed^e.key()^w.life, s.nth))

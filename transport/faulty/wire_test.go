@@ -57,19 +57,23 @@ func differs(a, b []byte) (n int) {
 
 // TestAWireHasAWindow: other edges and other steps do not suffer; control frames do with the last message.
 func TestAWireHasAWindow(t *testing.T) {
-	w := NewWire([]Rule{{From: 2, To: 3, First: 5, Last: 6, Drop: 1}}, 1)
+	met := 0
+	w := NewWire([]Rule{{From: 2, To: 3, First: 5, Last: 6, Drop: 1, Met: func() { met++ }}}, 1)
 	passes := func(src, dst int, kind messages.Kind, step uint32) bool {
 		return len(w.Send(src, dst, piece(kind, step, ""))) == 1
 	}
 	require.True(t, passes(2, 3, messages.Data, 4))
 	require.True(t, passes(2, 3, messages.Credit, 0))
+	require.Zero(t, met)
 	require.False(t, passes(2, 3, messages.Data, 5))
+	require.Equal(t, 1, met)
 	require.False(t, passes(2, 3, messages.Credit, 0))
 	require.True(t, passes(2, 1, messages.Data, 5))
 	require.True(t, passes(3, 2, messages.Data, 5))
 	require.False(t, passes(2, 3, messages.Data, 6))
 	require.True(t, passes(2, 3, messages.Data, 7))
 	require.True(t, passes(2, 3, messages.Reset, 0))
+	require.Equal(t, 2, met, "messages and control frames are two edges")
 }
 
 // TestAWireFollowsItsSeed: the same frames meet the same things in the same life, others in another one.
