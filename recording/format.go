@@ -58,6 +58,13 @@ const (
 	fileFormat   = "rank-%05d.inc-%010d.recording"
 )
 
+// lifeIn is the incarnation in the name of a file of a rank; false: it is none.
+func lifeIn(name string, rank int) (inc uint32, ok bool) {
+	var of uint32
+	_, err := fmt.Sscanf(name, fileFormat, &of, &inc)
+	return inc, err == nil && int(of) == rank && name == fmt.Sprintf(fileFormat, of, inc)
+}
+
 // head is the beginning of a file.
 type head struct {
 	build                   uint64

@@ -101,18 +101,27 @@ func (r *Rank) Life(incarnation uint32, from snapshot.State) {
 	})
 }
 
-// Passed says that this life is past the death of the one before it: its recording, if it was for that, goes.
+// Passed says that this life is past the death of the one before it: its recording, if it was for that, goes, and that of earlier
+// lives, which it could not be joined with later.
 func (r *Rank) Passed() {
 	r.do(func() error {
 		if !r.o.Passing || r.w == nil {
 			return nil
 		}
-		path := r.w.path
 		if err := r.close(); err != nil {
 			return err
 		}
-		if err := r.o.Disk.RemoveAll(path); err != nil {
-			return disk.Failed(path, "remove", 0, err)
+		names, err := r.o.Disk.ReadDir(r.dir)
+		if err != nil {
+			return disk.Failed(r.dir, "read", 0, err)
+		}
+		for _, name := range names {
+			if _, ok := lifeIn(name, r.o.Rank); !ok {
+				continue
+			}
+			if err := r.o.Disk.RemoveAll(filepath.Join(r.dir, name)); err != nil {
+				return disk.Failed(filepath.Join(r.dir, name), "remove", 0, err)
+			}
 		}
 		return nil
 	})

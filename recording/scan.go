@@ -45,7 +45,7 @@ func (t *Tape) add(path string, want head) error {
 	case h.rank != want.rank || h.incarnation != want.incarnation:
 		return &FileError{Path: path, Err: fmt.Errorf("found rank %d, incarnation %d, expected %d and %d as its name says", h.rank, h.incarnation, want.rank, want.incarnation)}
 	}
-	s.life = LifeOf{Incarnation: h.incarnation, Step: h.step}
+	s.life = LifeOf{Incarnation: h.incarnation, Step: h.step, Begun: h.step}
 	if err := s.scan(); err != nil {
 		t.Damage = append(t.Damage, err)
 	}
@@ -94,7 +94,8 @@ func (s *scanner) record(kind byte) error {
 	case begun:
 		b, err := s.guarded(kind, 4, start)
 		if err == nil {
-			s.t.Begun = max(s.t.Begun, binary.LittleEndian.Uint32(b))
+			s.life.Begun = max(s.life.Begun, binary.LittleEndian.Uint32(b))
+			s.t.Begun = max(s.t.Begun, s.life.Begun)
 		}
 		return err
 	case done:

@@ -27,6 +27,7 @@ type Tape struct {
 
 	Snapshots snapshot.Files
 
+	world    int // ranks; peers from it on are none
 	files    []*os.File
 	received map[recovery.Edge]column
 	sent     map[recovery.Edge]column
@@ -36,7 +37,8 @@ type Tape struct {
 type LifeOf struct {
 	Incarnation, Step uint32 // where it began
 	Records           int
-	Torn              bool // it ends in the middle of a record
+	Begun             uint32 // steps that were done when it last began one
+	Torn              bool   // it ends in the middle of a record
 }
 
 // column is the messages of an edge by number, each as recorded by one life or several.
@@ -98,7 +100,7 @@ func (e *DamageError) Unwrap() error { return e.Err }
 // Open reads what was recorded of a rank. Close it when done. The error is a *FileError; files that are damaged are read as far
 // as they go.
 func Open(dir string, r Run, rank int, build uint64) (*Tape, error) {
-	t := &Tape{Rank: rank, received: map[recovery.Edge]column{}, sent: map[recovery.Edge]column{}}
+	t := &Tape{Rank: rank, world: r.World, received: map[recovery.Edge]column{}, sent: map[recovery.Edge]column{}}
 	t.Snapshots = snapshot.Read(r.SnapshotsIn(dir), snapshot.Options{Rank: rank, Build: build})
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -106,8 +108,7 @@ func Open(dir string, r Run, rank int, build uint64) (*Tape, error) {
 	}
 	var lives []uint32
 	for _, e := range entries {
-		var of, inc uint32
-		if _, err := fmt.Sscanf(e.Name(), fileFormat, &of, &inc); err == nil && int(of) == rank && e.Name() == fmt.Sprintf(fileFormat, of, inc) {
+		if inc, ok := lifeIn(e.Name(), rank); ok {
 			lives = append(lives, inc)
 		}
 	}

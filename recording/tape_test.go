@@ -82,7 +82,7 @@ func TestTapeHasWhatWasRecorded(t *testing.T) {
 	r.Begun(9) // comes too late
 
 	tape := opened(t, dir)
-	require.Equal(t, []LifeOf{{Incarnation: 1, Step: 0, Records: 15}}, tape.Lives)
+	require.Equal(t, []LifeOf{{Incarnation: 1, Step: 0, Records: 15, Begun: 4}}, tape.Lives)
 	require.True(t, tape.Done)
 	require.EqualValues(t, 4, tape.Begun)
 	require.Equal(t, &sum, tape.Weights)
@@ -151,7 +151,7 @@ func TestTornLives(t *testing.T) {
 	r2.Received(from(2, 3, 1), body(2, 3))
 	r2.Close()
 	tape := opened(t, dir)
-	require.Equal(t, []LifeOf{{Incarnation: 1, Records: 2, Torn: true}, {Incarnation: 2, Step: 1, Records: 2}}, tape.Lives)
+	require.Equal(t, []LifeOf{{Incarnation: 1, Records: 2, Torn: true}, {Incarnation: 2, Step: 1, Records: 2, Begun: 1}}, tape.Lives)
 	for log := range uint64(4) {
 		_, payload, ok, err := tape.Received(edge, log)
 		require.NoError(t, err)

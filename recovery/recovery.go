@@ -26,7 +26,8 @@ type Edge struct {
 // String reads "3/0x0400".
 func (e Edge) String() string { return fmt.Sprintf("%d/%#04x", e.Peer, e.Chan) }
 
-func (e Edge) compare(o Edge) int {
+// Compare orders edges by peer, then by channel.
+func (e Edge) Compare(o Edge) int {
 	if e.Peer != o.Peer {
 		return int(e.Peer) - int(o.Peer)
 	}
@@ -370,7 +371,7 @@ func edges[V any](m map[Edge]V) []Edge {
 	for e := range m {
 		list = append(list, e)
 	}
-	slices.SortFunc(list, Edge.compare)
+	slices.SortFunc(list, Edge.Compare)
 	return list
 }
 

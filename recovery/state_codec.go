@@ -44,7 +44,7 @@ func numbersIn(c *messages.Cursor) map[Edge]uint64 {
 	var last Edge
 	for i := range c.Count(edgeBytes) {
 		e := Edge{Peer: c.U16(), Chan: c.U16()}
-		if i > 0 && last.compare(e) >= 0 {
+		if i > 0 && last.Compare(e) >= 0 {
 			c.Fail(fmt.Sprintf("found edge %s after %s, expected ascending ones", e, last))
 			break
 		}

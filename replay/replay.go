@@ -61,7 +61,7 @@ type Result struct {
 // errStop unwinds a replay.
 var errStop = errors.New("the replay stops here")
 
-// Run replays. The error is damage of the recording, or a *ProgramError; a divergence is a result.
+// Run replays. The error is damage of the recording, a *recording.LackError if it has a hole, or a *ProgramError; a divergence is a result.
 func Run(o Options) (Result, error) {
 	n, err := newNode(o)
 	if err != nil {
@@ -72,6 +72,9 @@ func Run(o Options) (Result, error) {
 		d := &Divergence{What: OfLives, Step: c.First.Step, Edge: c.Edge(), Number: c.First.Log, Header: c.First, Recorded: c.First.PayloadCRC, Replayed: c.Second.PayloadCRC, Detail: c.Error()}
 		n.diverge(d)
 		return n.result, nil
+	}
+	if lack := o.Tape.Lacks(o.From.At); lack != nil {
+		return n.result, lack
 	}
 	switch err := n.run(); {
 	case errors.Is(err, errStop):

@@ -175,6 +175,6 @@ func sortedEdges(m map[recovery.Edge]uint64) []recovery.Edge {
 	for e := range m {
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b recovery.Edge) int { return (int(a.Peer)-int(b.Peer))<<16 + int(a.Chan) - int(b.Chan) })
+	slices.SortFunc(all, recovery.Edge.Compare)
 	return all
 }

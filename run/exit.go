@@ -40,6 +40,7 @@ func ExitCode(err error) int {
 	var verdict *VerdictError
 	var replay *ReplayError
 	var damage *recording.DamageError
+	var lack *recording.LackError
 	var tape *recording.FileError
 	var folder *FolderError
 	switch {
@@ -53,7 +54,7 @@ func ExitCode(err error) int {
 		return ExitPoison
 	case errors.As(err, &restart):
 		return ExitRestarts
-	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key), errors.As(err, &replay), errors.As(err, &damage), errors.As(err, &tape), errors.As(err, &folder):
+	case errors.As(err, &problems), errors.As(err, &bad), errors.As(err, &format), errors.As(err, &broken), errors.As(err, &refused), errors.As(err, &weight), errors.As(err, &cannot), errors.As(err, &key), errors.As(err, &replay), errors.As(err, &damage), errors.As(err, &lack), errors.As(err, &tape), errors.As(err, &folder):
 		return ExitBadInput
 	}
 	return ExitFailed

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sort"
 
 	"phalanx/collective"
@@ -160,16 +158,19 @@ func (j *job) replayTape(ctx context.Context, r recording.Run, tape *recording.T
 	return result, err
 }
 
-// beginning is the last snapshot at or before a step, of a recording that begins later its first; the zero value is the beginning
-// of the run.
+// beginning is the last snapshot at or before a step, of what was recorded after a death only its first; the zero value is the
+// beginning of the run.
 func (j *job) beginning(r recording.Run, tape *recording.Tape, from int) (s snapshot.State, err error) {
 	steps := tape.Snapshots.List()
 	if from < 0 || from > j.s.Train.TrainIters {
 		return s, fmt.Errorf("--from-step: found %d, expected 0 to %d", from, j.s.Train.TrainIters)
 	}
-	first := slices.MinFunc(tape.Lives, func(a, b recording.LifeOf) int { return cmp.Compare(a.Step, b.Step) }).Step
+	first := uint32(0)
+	if !j.s.Recovery.Recording { // else it is recorded from the beginning of the run on: if that is not there, it is lost
+		first = firstOf(tape.Lives)
+	}
 	i := sort.Search(len(steps), func(i int) bool { return int(steps[i]) > max(from, int(first)) })
-	if first > 0 { // of a life that followed a death; what came before it is not recorded
+	if first > 0 { // of a life that followed a death; what came before it was not to be recorded
 		i = max(i, 1+sort.Search(len(steps), func(i int) bool { return steps[i] >= first }))
 	}
 	switch {
@@ -186,6 +187,16 @@ func (j *job) beginning(r recording.Run, tape *recording.Tape, from int) (s snap
 		return s, fmt.Errorf("%s is gone, which the run began with; begin at a snapshot: --from-step one of %v", r.Loaded, steps)
 	}
 	return s, nil
+}
+
+// firstOf is the step at which the first life begins that has recorded anything.
+func firstOf(lives []recording.LifeOf) uint32 {
+	for _, l := range lives {
+		if l.Records > 0 {
+			return l.Step
+		}
+	}
+	return lives[0].Step
 }
 
 // programsIn are the programs of a rank in the world of a replay.

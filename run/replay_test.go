@@ -271,6 +271,22 @@ func TestReplayFindsChanges(t *testing.T) {
 		h := f.records[i].h
 		f.records = append(f.records[:i:i], f.records[i+1:]...)
 		f.write(t)
+		_, err := run.Replay(context.Background(), dir, run.ReplayOptions{Rank: 1})
+		require.Equal(t, run.ExitBadInput, run.ExitCode(err))
+		require.ErrorContains(t, err, fmt.Sprintf("the recording lacks message %d of edge 0/%#04x that rank 1 has received, and maybe more (it is gone from the middle of life 1)", h.Log, h.Chan))
+	})
+	t.Run("an input that nobody has sent", func(t *testing.T) {
+		dir := copied(t, source)
+		f := lifeOf(t, dir, 1, 1)
+		var last int // of all that it received: nothing says that there was more
+		for i, r := range f.records {
+			if r.kind == 'r' {
+				last = i
+			}
+		}
+		h := f.records[last].h
+		f.records = append(f.records[:last:last], f.records[last+1:]...)
+		f.write(t)
 		d := replayed(t, dir, run.ReplayOptions{Rank: 1}).Divergence
 		require.NotNil(t, d)
 		require.Equal(t, replay.OfInput, d.What)

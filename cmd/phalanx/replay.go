@@ -83,7 +83,10 @@ func beginning(s run.ReplayStart) string {
 	if s.From > 0 {
 		from = fmt.Sprintf("step %d", s.From)
 	}
-	if s.Asked != s.From {
+	switch {
+	case s.Asked < s.From:
+		from += ", where what is recorded begins"
+	case s.Asked > s.From:
 		from += fmt.Sprintf(", the last snapshot at or before step %d", s.Asked)
 	}
 	return fmt.Sprintf("replay of rank %d of %s, recorded in %s, from %s", s.Rank, s.Name, lives(len(s.Lives)), from)
