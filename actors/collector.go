@@ -25,12 +25,13 @@ type collector struct {
 	begun   []uint32 // by rank: the boundary it has reported last
 	done    []bool   // by rank
 	left    int
+	lives   []uint32 // by rank: incarnation of the process that has been heard of last
 	timer   *time.Timer
 }
 
 func newCollector(r *run) *collector {
 	world := r.job.Sizes.World()
-	return &collector{run: r, begun: make([]uint32, world), done: make([]bool, world), left: world,
+	return &collector{run: r, begun: make([]uint32, world), done: make([]bool, world), left: world, lives: make([]uint32, world),
 		machine: recovery.New(recovery.Options{Rank: r.collector(), World: r.peers(), Incarnation: 1, Collector: r.collector()}, recovery.State{}, 0, []uint32{0})}
 }
 
@@ -44,9 +45,14 @@ func (c *collector) Receive(ctx actor.Context) {
 	case *actor.Stopping:
 		c.timer.Stop()
 	case received:
-		fx, err := c.machine.Receive(c.run.own(c.run.collector(), m.m))
+		mine := c.run.own(c.run.collector(), m.m)
+		if mine.Header.Incarnation < c.lives[mine.Header.Src] {
+			return // the next life has been told that there is no more
+		}
+		fx, err := c.machine.Receive(mine)
 		c.settle(ctx, fx, err)
 	case control:
+		c.lives[m.c.Src] = max(c.lives[m.c.Src], m.c.Incarnation>>lifeBits)
 		fx, err := c.machine.Control(m.c)
 		c.settle(ctx, fx, err)
 	case lost:

@@ -39,6 +39,8 @@ type keeper struct {
 	every     *atomic.Uint32 // steps between snapshots, of this life
 
 	missing map[mesh.Axis][]recovery.Edge // what programs wait for
+	holds   *holding                      // at a boundary, and the gate is to be told what has been reported; nil: it is not
+	greeted time.Time                     // the collector, for that
 	timer   *time.Timer
 	toll    toll
 	record  *recording.Rank // nil: nobody wants one
@@ -94,7 +96,7 @@ func (k *keeper) living(ctx actor.Context) {
 		k.toll.heard(m.c)
 		fx, err := k.machine.Control(m.c)
 		k.settle(ctx, fx, err)
-	case lost, nudge, missing, stored:
+	case lost, nudge, missing, stored, holding:
 		k.apart(ctx)
 	case outgoing:
 		if m.life == k.inc {
@@ -147,7 +149,7 @@ func (k *keeper) begin(ctx actor.Context) {
 	k.inc++
 	k.recordLife(s)
 	k.up = false
-	k.gone, k.granted, k.due, k.missing = false, false, map[uint32]snapshot.State{}, map[mesh.Axis][]recovery.Edge{}
+	k.gone, k.granted, k.due, k.missing, k.holds = false, false, map[uint32]snapshot.State{}, map[mesh.Axis][]recovery.Edge{}, nil
 	durable = append(durable, 0) // step 0 is the beginning, which needs no snapshot
 	plan := k.run.job.Recovery
 	k.machine = recovery.New(recovery.Options{Rank: k.rank, World: k.run.peers(), Incarnation: k.inc, Collector: k.run.collecting(),

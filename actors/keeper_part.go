@@ -43,6 +43,11 @@ func (k *keeper) apart(ctx actor.Context) {
 		if m.life == k.inc {
 			k.durable(ctx, m)
 		}
+	case holding:
+		if m.life == k.inc {
+			k.holds = &m
+			k.reported()
+		}
 	}
 }
 
@@ -61,6 +66,7 @@ func (k *keeper) peaked() {
 func (k *keeper) tick(ctx actor.Context) {
 	k.timer.Reset(tickEvery)
 	k.peaked()
+	k.greet(ctx)
 	var waiting []recovery.Edge
 	for axis, g := range k.groups {
 		if g != nil {

@@ -40,6 +40,8 @@ type Life struct {
 	Local []byte
 	// Boundary is told before every step, and after the last one, how many steps are done. local is the rank's whole state.
 	Boundary func(step int, local func() []byte)
+	// Ends is asked behind Boundary, by the stage program, whether the rank ends without the step. nil: it never does.
+	Ends func(c nn.Comm, step int) bool
 }
 
 // Points at which Job.Hook is called. Those of snapshots are passed with Recovery only.

@@ -112,6 +112,8 @@ type (
 		axis       mesh.Axis
 		state      collective.GroupState
 	}
+	// holding says that the rank waits before a step, having reported the steps before.
+	holding struct{ life, step uint32 }
 	// control is between the keepers of two ranks.
 	control struct{ c recovery.Control }
 )
@@ -152,6 +154,7 @@ func (m localState) String() string {
 func (m groupState) String() string {
 	return fmt.Sprintf("state life=%d step=%d group=%s", m.life, m.step, m.axis)
 }
+func (m holding) String() string  { return fmt.Sprintf("holding life=%d step=%d", m.life, m.step) }
 func (m control) String() string  { return "control " + m.c.String() }
 func (askCounts) String() string  { return "ask counts" }
 func (m ready) String() string    { return fmt.Sprintf("ready rank=%d", m.rank) }

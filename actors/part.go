@@ -31,6 +31,17 @@ type Part struct {
 	Status *Status
 	// Tell sends a heartbeat now: a rank has recovered or is done, and the run may be over before the next; nil: nobody is told.
 	Tell func()
+	// Gate lets ranks pass from step to step; nil: always.
+	Gate Gate
+}
+
+// Gate decides at every boundary whether a rank goes on. It may be called from several goroutines at once.
+type Gate interface {
+	// At is told of every boundary before a step that a life of a rank comes to. The rank goes on, ends without the step, or
+	// waits until answer is called, which a later call for this rank makes void.
+	At(rank int, step uint32, answer func(ends bool)) recovery.Pass
+	// Reported is told of a rank that waits before a step whether the collector has reports of it from that step on.
+	Reported(rank int, step uint32, ahead bool)
 }
 
 // check refuses a part that cannot be run.

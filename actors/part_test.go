@@ -34,18 +34,21 @@ type ether struct {
 }
 
 // part is the network of one process.
-func (e *ether) part() *etherPart { return &etherPart{e: e} }
+func (e *ether) part(incarnation uint32) *etherPart {
+	return &etherPart{e: e, incarnation: incarnation}
+}
 
 type etherPart struct {
-	e     *ether
-	links []*etherLink
+	e           *ether
+	incarnation uint32
+	links       []*etherLink
 }
 
 func (p *etherPart) Name() string        { return "ether" }
 func (p *etherPart) GivesPayloads() bool { return true }
 
 func (p *etherPart) Open(rank int, h transport.Handler) (transport.Link, error) {
-	l := &etherLink{e: p.e, rank: rank, h: h, in: make(chan func(), 1<<14), done: make(chan struct{})}
+	l := &etherLink{e: p.e, incarnation: p.incarnation, rank: rank, h: h, in: make(chan func(), 1<<14), done: make(chan struct{})}
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()
 	p.e.at[rank] = l
@@ -71,12 +74,13 @@ func (p *etherPart) Close() error {
 
 // etherLink delivers in order, in its own goroutine.
 type etherLink struct {
-	e      *ether
-	rank   int
-	h      transport.Handler
-	in     chan func()
-	done   chan struct{}
-	closed bool
+	e           *ether
+	incarnation uint32
+	rank        int
+	h           transport.Handler
+	in          chan func()
+	done        chan struct{}
+	closed      bool
 }
 
 func (l *etherLink) loop() {
@@ -102,7 +106,7 @@ func (l *etherLink) to(dst int, f func(*etherLink)) {
 }
 
 func (l *etherLink) Send(m transport.Message) error {
-	m.Header.Src = uint16(l.rank)
+	m.Header.Src, m.Header.Incarnation = uint16(l.rank), l.incarnation
 	m.Payload = slices.Clone(m.Payload)
 	l.to(int(m.Header.Dst), func(t *etherLink) { t.h.Receive(m) })
 	return nil
@@ -147,6 +151,8 @@ type spread struct {
 	disks  *disks
 	mu     sync.Mutex
 	states map[int]string
+	end    *endings                  // nil: nobody asks for an end
+	told   func(messages.StepReport) // nil: nobody listens
 }
 
 // worker runs a process until it is killed or the run is over.
@@ -159,11 +165,11 @@ func (p *spread) worker(t *testing.T, ctx context.Context, ranks []int, incarnat
 				p.mu.Unlock()
 			}
 			l.Boundary(step, local)
-		}})
+		}, Stop: l.Ends})
 	}
-	_, err := Run(ctx, Job{Name: "part", Sizes: p.s.Sizes(), Network: p.net.part(), Run: messages.RunHash(runID), Build: 9,
+	_, err := Run(ctx, Job{Name: "part", Sizes: p.s.Sizes(), Network: p.net.part(incarnation), Run: messages.RunHash(runID), Build: 9,
 		Recovery: &Recovery{Every: 1, Budget: recovery.NewBudget(), Programs: programs},
-		Part: &Part{Ranks: ranks, Incarnation: incarnation, Stores: p.disks.open, Status: &Status{},
+		Part: &Part{Ranks: ranks, Incarnation: incarnation, Stores: p.disks.open, Status: &Status{}, Gate: p.end.of(ranks),
 			Die: func(err *RankError, site string) { panic(fmt.Sprintf("%v at %s", err, site)) }}})
 	var e *InterruptedError
 	if !errors.As(err, &e) {
@@ -205,12 +211,15 @@ func (p *spread) train(t *testing.T, procs, kills int, seed uint64) (reports []m
 	go func() {
 		defer close(over)
 		var err error
-		result, err = Run(ctx, Job{Name: "collector", Sizes: p.s.Sizes(), Network: p.net.part(), Run: messages.RunHash(runID), Build: 9,
+		result, err = Run(ctx, Job{Name: "collector", Sizes: p.s.Sizes(), Network: p.net.part(1), Run: messages.RunHash(runID), Build: 9,
 			Recovery: &Recovery{Every: 1}, Part: &Part{}, Listen: func(e messages.Event) {
 				if e, ok := e.(messages.StepReport); ok {
 					mu.Lock()
 					reports = append(reports, e)
 					mu.Unlock()
+					if p.told != nil {
+						p.told(e)
+					}
 				}
 			}})
 		if err != nil {

@@ -129,6 +129,9 @@ func (k *rank) make() ([]func(nn.Comm), error) {
 		return k.run.job.Recovery.Programs(k.rank, l, k.run.emitter(k.rank))
 	}
 	k.reporter = &reporter{run: k.run, keeper: k.life.keeper, life: k.life.n, step: uint32(k.life.from.At.Step)}
+	if g := k.run.part().Gate; g != nil {
+		l.Ends = k.ends(g)
+	}
 	return k.run.job.Recovery.Programs(k.rank, l, k.reporter.emit)
 }
 

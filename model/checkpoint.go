@@ -60,7 +60,19 @@ func (e *ExtraError) Error() string {
 func (r *Rank[T]) begin() int { return r.position.Iteration }
 
 // stops says before step i whether the run ends without it.
-func (r *Rank[T]) stops(i int) bool { return r.env.Stop != nil && r.env.Stop(i) }
+func (r *Rank[T]) stops(c nn.Comm, i int) bool { return r.env.Stop != nil && r.env.Stop(c, i) }
+
+// wrote is the iteration of the last checkpoint that a rank had written, or begun with, when it came to the boundary of an iteration.
+func (r *Rank[T]) wrote(iteration int) int {
+	s := r.env.Scenario
+	if n := s.Checkpoint.SaveInterval; iteration == s.Train.TrainIters || n > 0 && iteration%n == 0 {
+		return iteration
+	}
+	if r.env.Resume != nil {
+		return r.env.Resume.Position.Iteration
+	}
+	return 0
+}
 
 // advance counts a step that is done.
 func (r *Rank[T]) advance() {

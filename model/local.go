@@ -80,7 +80,7 @@ func (r *Rank[T]) takeLocal(b []byte) error {
 		return &LocalError{r.env.Rank, fmt.Sprintf("found checksum %08x, expected %08x", found, sum)}
 	}
 	r.position.Iteration, r.position.Samples = int(le.Uint64(b[8:])), int64(le.Uint64(b[16:]))
-	r.saved = r.position.Iteration
+	r.saved = r.wrote(r.position.Iteration)
 	r.adam.SetSteps(int(le.Uint64(b[24:])))
 	body = body[localHead:]
 	for _, x := range r.locals() {

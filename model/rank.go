@@ -44,8 +44,9 @@ type Env struct {
 	// Save takes this rank's share of a checkpoint and returns its part of the table of contents, once it is durable. nil:
 	// there are no checkpoints.
 	Save func(Snapshot) (part []byte, err error)
-	// Stop says before a step whether the run ends without it, the same on every rank; nil: it never does.
-	Stop func(step int) bool
+	// Stop says at the boundary before a step whether the run ends without it, the same on every rank. It may let the stage program
+	// wait, by c. nil: it never does.
+	Stop func(c nn.Comm, step int) bool
 	// Shards is shown this rank's parameters: "grads" after reduction and before clipping of each step if an observer
 	// is set, "weights" after the last step.
 	Shards func(what string, step int, shards []ShardView)

@@ -36,8 +36,11 @@ func (s step) means() float64 { return float64(max(s.global-len(s.dropped), 1)) 
 // stage is program 0: it trains for all steps and reports each.
 func (r *Rank[T]) stage(c nn.Comm) {
 	t := r.env.Scenario.Train
-	for i := r.begin(); i < t.TrainIters && !r.stops(i); i++ {
+	for i := r.begin(); i < t.TrainIters; i++ {
 		r.boundary()
+		if r.stops(c, i) {
+			break
+		}
 		r.trainStep(c, i)
 		if t.EvalInterval > 0 && r.env.Validation != nil && (i+1)%t.EvalInterval == 0 {
 			r.eval(c, i)
@@ -52,10 +55,11 @@ func (r *Rank[T]) stage(c nn.Comm) {
 	}
 	r.endReducer(c)
 	r.save()
-	r.boundary()
-	if r.position.Iteration == t.TrainIters {
-		r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
+	if r.position.Iteration < t.TrainIters {
+		return // it was stopped, at a boundary
 	}
+	r.boundary()
+	r.showShards(c, "weights", t.TrainIters, func(p *nn.Param[T]) []T { return p.Data })
 }
 
 // newStep knows which microbatches are this rank's: contiguous runs of the step's, in data-parallel order.

@@ -95,12 +95,16 @@ func (s *scanner) record(kind byte) error {
 		b, err := s.guarded(kind, 4, start)
 		if err == nil {
 			s.life.Begun = max(s.life.Begun, binary.LittleEndian.Uint32(b))
-			s.t.Begun = max(s.t.Begun, s.life.Begun)
+			if !s.t.Done {
+				s.t.Begun = max(s.t.Begun, s.life.Begun)
+			}
 		}
 		return err
 	case done:
 		_, err := s.guarded(kind, 0, start)
-		s.t.Done = s.t.Done || err == nil
+		if err == nil { // an earlier life may have been further, if the run was asked to stop
+			s.t.Done, s.t.Begun = true, s.life.Begun
+		}
 		return err
 	case weights:
 		b, err := s.guarded(kind, 32, start)

@@ -21,7 +21,7 @@ type Tape struct {
 	// Damage is what is wrong with files beside ends that are cut off.
 	Damage []error
 
-	Begun   uint32    // steps that were done at the last beginning of a step, or at the end
+	Begun   uint32    // steps that were done at the last beginning of a step; of a rank that is done when it ended
 	Done    bool      // the programs have ended; else the recording ends before
 	Weights *[32]byte // hash after the last step; nil: not recorded
 
@@ -153,12 +153,15 @@ func (t *Tape) Sent(e recovery.Edge, log uint64) (h messages.Header, ok bool, er
 	return h, false, err
 }
 
-// SentUntil is the number behind the last message recorded on every edge.
+// SentUntil is the number behind the last message recorded on every edge. Of a run that was asked to stop what an earlier life
+// has sent beyond the end does not count.
 func (t *Tape) SentUntil() map[recovery.Edge]uint64 {
 	last := map[recovery.Edge]uint64{}
 	for e, c := range t.sent {
-		for log := range c {
-			last[e] = max(last[e], log+1)
+		for log, at := range c {
+			if !t.Done || at[0].step < t.Begun {
+				last[e] = max(last[e], log+1)
+			}
 		}
 	}
 	return last

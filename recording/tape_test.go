@@ -62,6 +62,29 @@ func opened(t *testing.T, dir string) *Tape {
 
 var edge = recovery.Edge{Peer: 2, Chan: 0x0201}
 
+// A life may have been further than where its run, which was asked to stop, has ended. What it has sent there does not count.
+func TestTapeOfALifeBeyondTheEnd(t *testing.T) {
+	dir, r := created(t, nil)
+	r.Life(1, at(0))
+	for step := range uint32(4) {
+		r.Begun(step)
+		r.Sent(to(0, uint64(step), step), body(0, uint64(step)), uint64(step))
+	}
+	r.Close()
+	r = New(dir, Options{Rank: 1, World: 3, Build: build, Alarm: func(err error) { t.Error(err) }})
+	r.Life(2, at(1))
+	r.Begun(1)
+	r.Sent(to(0, 1, 1), body(0, 1), 1)
+	r.Begun(2)
+	r.Done()
+	r.Close()
+	tape := opened(t, dir)
+	require.Len(t, tape.Lives, 2)
+	require.True(t, tape.Done)
+	require.EqualValues(t, 2, tape.Begun)
+	require.Equal(t, map[recovery.Edge]uint64{{Peer: 0, Chan: 0x0201}: 2}, tape.SentUntil())
+}
+
 // What one life has recorded is there again, without what belongs to the way of a message.
 func TestTapeHasWhatWasRecorded(t *testing.T) {
 	dir, r := created(t, nil)

@@ -29,6 +29,7 @@ type wireControl struct {
 	Steps       []uint32          `cbor:"7,keyasint,omitempty"`
 	Ended       bool              `cbor:"8,keyasint,omitempty"`
 	Every       uint32            `cbor:"9,keyasint,omitempty"`
+	Of          uint32            `cbor:"10,keyasint,omitempty"`
 }
 
 // ControlError says that bytes are no control message.
@@ -53,7 +54,7 @@ func must[T any](mode T, err error) T {
 // EncodeControl is the body of a control message, at most ControlBytesMax for one that a Rank has made. Equal messages
 // have equal bytes.
 func EncodeControl(c Control) []byte {
-	return messages.CBOR(wireControl{c.Kind, uint16(c.Src), uint16(c.Dst), c.Incarnation, c.Generation, c.Numbers, c.Steps, c.Ended, c.Every})
+	return messages.CBOR(wireControl{c.Kind, uint16(c.Src), uint16(c.Dst), c.Incarnation, c.Generation, c.Numbers, c.Steps, c.Ended, c.Every, c.Of})
 }
 
 // DecodeControl is the inverse. It takes nothing but what EncodeControl gives; the error is a *ControlError.
@@ -68,7 +69,7 @@ func DecodeControl(b []byte) (Control, error) {
 	if w.Kind == 0 || w.Kind >= kindEnd {
 		return Control{}, &ControlError{fmt.Sprintf("its kind is %d", w.Kind)}
 	}
-	c := Control{w.Kind, int(w.Src), int(w.Dst), w.Incarnation, w.Numbers, w.Steps, w.Generation, w.Ended, w.Every}
+	c := Control{w.Kind, int(w.Src), int(w.Dst), w.Incarnation, w.Numbers, w.Steps, w.Generation, w.Ended, w.Every, w.Of}
 	if !bytes.Equal(EncodeControl(c), b) {
 		return Control{}, &ControlError{"it is not in deterministic form"}
 	}

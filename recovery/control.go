@@ -37,6 +37,7 @@ type Control struct {
 	Generation  uint32            // TooOld; of the sender else
 	Ended       bool              // the sender is done
 	Every       uint32            // steps between the snapshots of the sender; 0: it takes none
+	Of          uint32            // incarnation of the receiver that the sender has heard of last; 0: of none
 }
 
 // String is one line.
@@ -45,7 +46,7 @@ func (c Control) String() string {
 }
 
 func (r *Rank) control(k Kind, to int) Control {
-	return Control{Kind: k, Src: r.o.Rank, Dst: to, Incarnation: r.o.Incarnation, Generation: r.gen, Ended: r.done, Every: r.every,
+	return Control{Kind: k, Src: r.o.Rank, Dst: to, Incarnation: r.o.Incarnation, Generation: r.gen, Ended: r.done, Every: r.every, Of: r.peers[to].incarnation,
 		Steps: newest(r.peers[r.o.Rank].durable)}
 }
 
@@ -87,6 +88,7 @@ func (r *Rank) Control(c Control) (fx Effects, err error) {
 				o.told = 0 // the new life has what it will say it has
 			}
 		}
+		r.forget(c.Src)
 	}
 	p.done = p.done || c.Ended
 	p.durable = sorted(append(p.durable, c.Steps...))
@@ -96,6 +98,7 @@ func (r *Rank) Control(c Control) (fx Effects, err error) {
 	case Hello:
 		fx.Control = append(fx.Control, r.needs(c.Src), r.control(Durable, c.Src))
 	case Need:
+		r.collected(c)
 		r.answer(c, &fx)
 	case Rest:
 		r.rest(c, &fx)

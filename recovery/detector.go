@@ -41,7 +41,7 @@ type RankBeat struct {
 	Step     uint32
 	Progress uint64 // operations done in this life
 	WaitsFor []int  // ranks whose messages its programs miss; nil: none
-	Done     bool
+	Done     bool   // or it holds on purpose
 }
 
 // Detector tells which workers are dead or hung. A rank that waits for another is never the culprit: only roots of who waits
@@ -123,10 +123,10 @@ func (d *Detector) Heard(b Beat, now int64) {
 	}
 }
 
-// moved compares a rank with what it was. Whoever waits for something else than before has moved.
+// moved compares a rank with what it was. Whoever waits for something else than before has moved, and whoever held on purpose.
 func (d *Detector) moved(s *watchedRank, b RankBeat, now int64) {
 	was := s.beat
-	if !s.known || b.Progress != was.Progress || b.Step != was.Step || !slices.Equal(b.WaitsFor, was.WaitsFor) {
+	if !s.known || was.Done || b.Progress != was.Progress || b.Step != was.Step || !slices.Equal(b.WaitsFor, was.WaitsFor) {
 		s.moved = now
 	}
 	if !s.known || b.Step != was.Step {

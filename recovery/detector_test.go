@@ -92,6 +92,22 @@ func TestWaitingIsNotHanging(t *testing.T) {
 	require.Empty(t, d.Suspects(510))
 }
 
+// A rank that holds on purpose does not hang, nor in the moment in which it is let go.
+func TestHoldingIsNotHanging(t *testing.T) {
+	d := watchOf(1)
+	d.steps.add(5)
+	for now := int64(0); now < 500; now += 10 {
+		hear(d, RankBeat{Rank: 0, Progress: 7, Done: true}, now)
+	}
+	require.Empty(t, d.Suspects(500))
+	hear(d, RankBeat{Rank: 0, Progress: 7}, 500)
+	require.Empty(t, d.Suspects(510))
+	for now := int64(510); now <= 610; now += 10 {
+		hear(d, RankBeat{Rank: 0, Progress: 7}, now)
+	}
+	require.Len(t, d.Suspects(611), 1)
+}
+
 // A worker with three ranks is suspected once, and one rank that moves does not excuse another.
 func TestWorkerOfSeveralRanks(t *testing.T) {
 	d := NewDetector(DetectorOptions{Workers: [][]int{{0, 1, 2}, {3}}, Interval: 10, GraceMax: 30, HungFirst: 50})

@@ -85,8 +85,9 @@ type Rank struct {
 	out   map[Edge]*outLog
 	in    map[Edge]*inbox
 	peers []peer
-	start uint32 // step at which this life began
-	gen   uint32 // all ranks can go back to the beginning of this step
+	start uint32            // step at which this life began
+	has   map[uint16]uint64 // what the collector has, as it has told this life: numbers by channel; nil: it has not yet
+	gen   uint32            // all ranks can go back to the beginning of this step
 	ready bool
 	done  bool
 

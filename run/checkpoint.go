@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.uber.org/zap"
+
 	"phalanx/checkpoint"
 	"phalanx/config"
 	"phalanx/internal/disk"
@@ -22,6 +24,8 @@ type saver struct {
 	disk disk.Disk
 	last string // folder of the last checkpoint
 	err  error  // of the last attempt
+	// parts is the folder in which a process of several leaves word, for those after it, of what it has written; "": none.
+	parts string
 }
 
 // prepare takes the folder and puts away what a killed run has left. release gives the folder back.
@@ -29,14 +33,56 @@ func (s *saver) prepare() (release func(), err error) {
 	if s.j.saveDir() == "" {
 		return func() {}, nil
 	}
-	if release, err = claim(s.j.saveDir()); err != nil {
+	free, err := claim(s.j.saveDir())
+	if err != nil {
 		return nil, &KeyError{"checkpoint.save", err}
 	}
 	if err := checkpoint.Tidy(s.disk, s.j.saveDir()); err != nil {
-		release()
+		free()
 		return nil, err
 	}
-	return release, nil
+	return func() {
+		if s.j.launched != nil { // what processes have left that are over
+			if err := checkpoint.Tidy(s.disk, s.j.saveDir()); err != nil {
+				s.j.o.Logger.Warn("the folder for checkpoints is not tidy", zap.Error(err))
+			}
+		}
+		free()
+	}, nil
+}
+
+// leftPart is what a process has written of a checkpoint, and has told or is about to tell. Those after it tell the same and
+// write nothing: the checkpoint may have been made since.
+type leftPart struct {
+	Part []byte `cbor:"1,keyasint"`
+	Err  string `cbor:"2,keyasint,omitempty"`
+}
+
+// once is rank, unless a process before this one has done it.
+func (s *saver) once(rank int, snap model.Snapshot) ([]byte, error) {
+	if s.parts == "" {
+		return s.rank(rank, snap)
+	}
+	path := filepath.Join(s.parts, fmt.Sprintf("rank_%05d_iter_%07d", rank, snap.Position.Iteration))
+	if b, err := os.ReadFile(path); err == nil {
+		var left leftPart
+		if err := unshipMode.Unmarshal(b, &left); err != nil {
+			return nil, fmt.Errorf("%s cannot be read: %w", path, err)
+		}
+		if left.Err != "" {
+			return nil, errors.New(left.Err)
+		}
+		return left.Part, nil
+	}
+	part, err := s.rank(rank, snap)
+	left := leftPart{Part: part}
+	if err != nil {
+		left.Err = err.Error()
+	}
+	if word := disk.ReplaceBytes(s.disk, path, messages.CBOR(left)); word != nil {
+		s.j.o.Logger.Warn("what is written of a checkpoint may be written again", zap.Int("rank", rank), zap.Error(word))
+	}
+	return part, err
 }
 
 // rank writes one rank's share; the answer is its part of the manifest.

@@ -42,6 +42,7 @@ func (l *launch) train(ctx context.Context) (*actors.Result, error) {
 		}
 	}
 	l.wait.Go(func() { l.look(ctx) })
+	l.wait.Go(func() { l.announce(ctx) })
 	l.serverFaults(l.j.first() + 1)
 	told := make(chan struct{})
 	go func() {

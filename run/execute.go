@@ -89,6 +89,7 @@ func newJob(s config.Scenario, o Options) (*job, error) {
 	if err := j.start(); err != nil {
 		return nil, errors.Join(&KeyError{"checkpoint.load", err}, j.close())
 	}
+	j.gate.begun = j.first()
 	if j.observes = j.wants(); j.observes != nil {
 		j.record = oracle.NewRecorder(s.Sizes(), s.NumMicrobatches(), j.observes)
 	}
@@ -204,7 +205,7 @@ func (j *job) actorJob(network transport.Network) actors.Job {
 }
 
 func (j *job) env(rank int, emit func(messages.Event)) model.Env {
-	env := model.Env{Scenario: &j.s, Rank: rank, Train: j.train, Emit: emit, Initial: j.initial, Replay: j.replay(), Resume: j.resume, Stop: j.gate.stops}
+	env := model.Env{Scenario: &j.s, Rank: rank, Train: j.train, Emit: emit, Initial: j.initial, Replay: j.replay(), Resume: j.resume, Stop: func(_ nn.Comm, step int) bool { return j.gate.stops(step) }}
 	if j.saveDir() != "" {
 		env.Save = func(s model.Snapshot) ([]byte, error) { return j.saver.rank(rank, s) }
 	}

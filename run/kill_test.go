@@ -39,7 +39,13 @@ func TestMain(m *testing.M) {
 func beWorker(ctx context.Context, dir string) error {
 	worker, _ := strconv.Atoi(os.Args[4])
 	inc, _ := strconv.Atoi(os.Args[6])
-	return Work(ctx, WorkerOptions{Dir: dir, Worker: worker, Incarnation: uint32(inc), Exit: os.Exit})
+	o := WorkerOptions{Dir: dir, Worker: worker, Incarnation: uint32(inc), Exit: os.Exit}
+	if len(os.Args) > 8 {
+		if err := o.End.UnmarshalText([]byte(os.Args[8])); err != nil {
+			return err
+		}
+	}
+	return Work(ctx, o)
 }
 
 func beSupervisor(ctx context.Context, dir string) error {
@@ -148,6 +154,7 @@ func kill(pid int) error {
 
 func killOne(k *killer)  { k.some(1, "kill", kill) }
 func killSome(k *killer) { k.some(1+k.rng.IntN(4), "kill", kill) }
+func killAll(k *killer)  { k.some(4, "kill", kill) }
 func stopOne(k *killer)  { k.some(1, "stop", suspend) }
 func killServer(k *killer) {
 	servers := k.j.launched.servers

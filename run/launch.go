@@ -41,6 +41,7 @@ type launch struct {
 
 	mu          sync.Mutex
 	watched     watched
+	ending      *recovery.Ending
 	seen        map[int]uint32 // incarnation of the last recovery that was told, by rank
 	at          map[int]string // by rank: where its last life was seen last
 	over        bool           // heartbeats that come now are nobody's business
@@ -51,6 +52,7 @@ type launch struct {
 	unused      []UnusedFault       // of a run that has come to its end
 	failed      error               // to read what a rank has shown; the listener's
 	telling     chan messages.Event // to the listener, which is called by one goroutine at a time
+	news        chan struct{}       // there is something in it when ending has something new for the workers
 }
 
 // hostName is this host's in records. All processes of a run are on one.
@@ -58,7 +60,9 @@ const hostName = "here"
 
 // launch starts servers, and the control plane at them. After an error it has stopped what it had started.
 func (j *job) launch(ctx context.Context) (l *launch, err error) {
-	l = &launch{j: j, log: j.o.Logger, watched: watched{signs: map[int]sign{}, progress: map[int]uint64{}, alarms: map[string]bool{}, logs: map[int]recovery.Peak{}}, seen: map[int]uint32{}, lives: map[int]uint32{}, at: map[int]string{}, telling: make(chan messages.Event, 256)}
+	l = &launch{j: j, log: j.o.Logger, watched: watched{signs: map[int]sign{}, progress: map[int]uint64{}, alarms: map[string]bool{}, logs: map[int]recovery.Peak{}},
+		seen: map[int]uint32{}, lives: map[int]uint32{}, at: map[int]string{}, telling: make(chan messages.Event, 256),
+		ending: recovery.NewEnding(j.o.Procs, uint32(j.s.Train.TrainIters)), news: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.stop())
@@ -189,7 +193,11 @@ func (l *launch) places() error {
 
 // startWorker starts a process of the run.
 func (l *launch) startWorker(worker int, incarnation uint32) (supervise.Process, error) {
-	return l.command(fmt.Sprintf("worker-%d", worker), "worker", l.dir, "--worker", strconv.Itoa(worker), "--incarnation", strconv.FormatUint(uint64(incarnation), 10))
+	args := []string{"worker", l.dir, "--worker", strconv.Itoa(worker), "--incarnation", strconv.FormatUint(uint64(incarnation), 10)}
+	if e := l.end(); e.Round > 0 {
+		args = append(args, "--end", e.String())
+	}
+	return l.command(fmt.Sprintf("worker-%d", worker), args...)
 }
 
 // command starts this program again, as one of its verbs.

@@ -47,6 +47,9 @@ func (j *job) recovery() *actors.Recovery {
 	return &actors.Recovery{Every: r.SnapshotEvery, LogMax: int64(r.SnapshotBytes), LogLimit: int64(r.LogBytes), Budget: b, Record: j.recorder, Programs: func(rank int, l actors.Life, emit func(messages.Event)) ([]func(nn.Comm), error) {
 		env := j.env(rank, emit)
 		env.Local, env.Boundary = l.Local, l.Boundary
+		if l.Ends != nil {
+			env.Stop = l.Ends
+		}
 		if j.o.worker {
 			j.remote(rank, &env)
 		}
@@ -68,7 +71,7 @@ func (j *job) writeOnce(rank int, s model.Snapshot) ([]byte, error) {
 	w, ok := j.lives.written[at]
 	j.lives.mu.Unlock()
 	if !ok {
-		w.part, w.err = j.saver.rank(rank, s)
+		w.part, w.err = j.saver.once(rank, s)
 		j.lives.mu.Lock()
 		j.lives.written[at] = w
 		j.lives.mu.Unlock()

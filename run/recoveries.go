@@ -97,6 +97,7 @@ func (l *launch) heard(b plane.Beat) {
 			}
 		}
 	}
+	l.claimed(b)
 	for _, a := range l.watched.take(b, time.Now()) {
 		l.wait.Go(func() { l.tell("alarm " + a) })
 	}

@@ -202,7 +202,8 @@ func firstOf(lives []recording.LifeOf) uint32 {
 // programsIn are the programs of a rank in the world of a replay.
 func (j *job) programsIn(w replay.World, rank int) ([]func(nn.Comm), error) {
 	env := j.env(rank, w.Emit)
-	env.Local, env.Boundary, env.Stop, env.Point = w.Local, w.Boundary, w.Stop, w.Point
+	env.Local, env.Boundary, env.Point = w.Local, w.Boundary, w.Point
+	env.Stop = func(_ nn.Comm, step int) bool { return w.Stop(step) }
 	if env.Save != nil {
 		env.Save = func(model.Snapshot) ([]byte, error) { return nil, nil } // the checkpoints are the run's
 	}

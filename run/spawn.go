@@ -15,6 +15,7 @@ import (
 //	scenario.yaml    what is run, with all defaults
 //	run.json         spawn: what else a process must know
 //	snapshots/       of all ranks
+//	parts/           what ranks have written of checkpoints
 //	faults/          how often ranks have come by the points of faults
 //	nats-1/ …        JetStream's files of the servers
 //	worker-0.log …   what the processes have written on their standard error
@@ -23,6 +24,7 @@ const (
 	spawnFile      = "run.json"
 	spawnSnapshots = "snapshots"
 	spawnFaults    = "faults"
+	spawnParts     = "parts"
 )
 
 // spawn is what every process of a run must know besides the scenario.
@@ -66,7 +68,7 @@ func threadsEach(s *config.Scenario, procs int) int {
 
 // write makes the folder.
 func (s *spawn) write(dir string, scenario *config.Scenario) error {
-	for _, d := range []string{dir, filepath.Join(dir, spawnSnapshots), filepath.Join(dir, spawnFaults)} {
+	for _, d := range []string{dir, filepath.Join(dir, spawnSnapshots), filepath.Join(dir, spawnFaults), filepath.Join(dir, spawnParts)} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return fmt.Errorf("the folder of the run: %w", err)
 		}

@@ -39,6 +39,13 @@ func (g *gate) close() {
 	}
 }
 
+// endAt is the end that several processes have agreed upon.
+func (g *gate) endAt(steps int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed, g.end = true, steps
+}
+
 // stopped is the number of steps done by a run that was asked to end, and whether it was.
 func (g *gate) stopped() (steps int, asked bool) {
 	g.mu.Lock()
@@ -59,11 +66,14 @@ func (j *job) stoppable(ctx context.Context) (context.Context, func()) {
 		select {
 		case <-done:
 		case <-j.o.Stop: // a nil channel is never ready
-			if j.saveDir() == "" {
+			switch {
+			case j.saveDir() == "":
 				cancel(errStop)
-				return
+			case j.launched != nil:
+				j.launched.ask()
+			default:
+				j.gate.close()
 			}
-			j.gate.close()
 		}
 	}()
 	return ctx, func() {

@@ -15,6 +15,7 @@ import (
 	"phalanx/internal/golden"
 	"phalanx/messages"
 	"phalanx/model"
+	"phalanx/recovery"
 	"phalanx/snapshot"
 	"phalanx/supervise"
 	"phalanx/tensor/kernel"
@@ -27,6 +28,7 @@ type WorkerOptions struct {
 	Dir         string // of the run
 	Worker      int
 	Incarnation uint32
+	End         recovery.End // that was proposed when this process was started
 	Logger      *zap.Logger
 	// Exit ends this process at once, where it stands.
 	Exit func(code int)
@@ -60,7 +62,7 @@ func work(ctx context.Context, o WorkerOptions) error {
 	if err := sp.one("--worker", o.Worker, sp.Procs); err != nil {
 		return err
 	}
-	w := &worker{o: o, spawn: sp, status: &actors.Status{}}
+	w := &worker{o: o, spawn: sp, status: &actors.Status{}, gate: newSharedGate(sp.ranksOf(o.Worker, s.Sizes().World()), o.End)}
 	if w.job, err = newJob(s, Options{Out: sp.Out, Logger: o.Logger, worker: true}); err != nil {
 		return err
 	}
@@ -68,6 +70,7 @@ func work(ctx context.Context, o WorkerOptions) error {
 	if w.job.faults, err = newFaults(s.Faults, filepath.Join(o.Dir, spawnFaults)); err != nil {
 		return err
 	}
+	w.job.saver.parts = filepath.Join(o.Dir, spawnParts)
 	if sp.Case != "" {
 		c, err := golden.Load(sp.Case)
 		if err != nil {
@@ -85,7 +88,7 @@ func work(ctx context.Context, o WorkerOptions) error {
 	}
 	defer w.plane.Close()
 	w.life, err = w.plane.Work(ctx, plane.WorkerOptions{Worker: o.Worker, Incarnation: o.Incarnation, Host: sp.Host,
-		Every: time.Duration(s.Recovery.HeartbeatMs) * time.Millisecond, Report: w.report, Alarms: w.status.Alarms, Links: w.links, Fenced: func(err error) { cancel(err) }})
+		Every: time.Duration(s.Recovery.HeartbeatMs) * time.Millisecond, Report: w.report, Alarms: w.status.Alarms, Links: w.links, Claim: w.gate.claim, Fenced: func(err error) { cancel(err) }})
 	if err != nil {
 		return err
 	}
@@ -93,6 +96,11 @@ func work(ctx context.Context, o WorkerOptions) error {
 	if w.life.Record().Cause == plane.Panic {
 		w.job.bundle = filepath.Join(o.Dir, bundleDir)
 	}
+	stop, err := w.plane.Ends(w.gate.heard)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	if err := w.train(ctx); !errors.Is(err, actors.ErrInterrupted) {
 		return err
 	}
@@ -107,6 +115,7 @@ type worker struct {
 	plane  *plane.Plane
 	life   *plane.Worker
 	status *actors.Status
+	gate   *sharedGate
 
 	mu      sync.Mutex
 	began   time.Time // when the ranks were there
@@ -142,7 +151,7 @@ func (w *worker) train(ctx context.Context) error {
 	w.mu.Unlock()
 	aj := w.job.actorJob(network)
 	aj.Part = &actors.Part{Ranks: w.spawn.ranksOf(w.o.Worker, w.job.s.Sizes().World()), Incarnation: w.o.Incarnation,
-		Stores: func(rank int) (actors.Store, error) { return w.store(ctx, rank) }, Status: w.status, Die: w.die, Tell: w.life.Beat}
+		Stores: func(rank int) (actors.Store, error) { return w.store(ctx, rank) }, Status: w.status, Die: w.die, Tell: w.life.Beat, Gate: w.gate}
 	_, err = actors.Run(ctx, aj)
 	return err
 }
@@ -185,7 +194,7 @@ func (w *worker) report() ([]plane.RankBeat, uint64) {
 	w.mu.Unlock()
 	var beats []plane.RankBeat
 	for _, r := range w.status.Ranks() {
-		b := plane.RankBeat{Rank: r.Rank, Step: uint32(r.Step), Progress: r.Progress, WaitsFor: r.WaitsFor, Op: r.Op, Done: r.Done,
+		b := plane.RankBeat{Rank: r.Rank, Step: uint32(r.Step), Progress: r.Progress, WaitsFor: r.WaitsFor, Op: r.Op, Done: r.Done, Holds: w.gate.waiting(r.Rank),
 			WaitedNs: int64(r.Waited()), ComputeNs: int64(r.Compute)}
 		if e := r.Recovered; e != nil {
 			record := w.life.Record()

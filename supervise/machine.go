@@ -172,7 +172,7 @@ func (m *Machine) Heard(b plane.Beat, now int64) {
 func watched(b plane.Beat) recovery.Beat {
 	w := recovery.Beat{Worker: b.Worker, Incarnation: b.Incarnation}
 	for _, r := range b.Ranks {
-		w.Ranks = append(w.Ranks, recovery.RankBeat{Rank: r.Rank, Step: r.Step, Progress: r.Progress, WaitsFor: r.WaitsFor, Done: r.Done})
+		w.Ranks = append(w.Ranks, recovery.RankBeat{Rank: r.Rank, Step: r.Step, Progress: r.Progress, WaitsFor: r.WaitsFor, Done: r.Done || r.Holds})
 	}
 	return w
 }

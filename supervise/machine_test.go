@@ -179,6 +179,20 @@ func TestSleepingSupervisor(t *testing.T) {
 	require.Len(t, m.Tick(60_650*ms).Mint, 2)
 }
 
+// A rank that holds at a boundary, however long, is not replaced.
+func TestHoldingRankIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	m := machine(t, recovery.NewBudget())
+	for now := int64(0); now < 20*60*1000*ms; now += 500 * ms {
+		for w := range 2 {
+			m.Heard(plane.Beat{Worker: w, Incarnation: 1, Ranks: []plane.RankBeat{{Rank: w, Step: 4, Progress: 5, Holds: true}}}, now)
+		}
+		out := m.Tick(now)
+		require.Empty(t, out.Mint)
+		require.Nil(t, out.Verdict)
+	}
+}
+
 // Three hangs at one place are poison; the place is certain since the rank stays there.
 func TestHungRankIsPoison(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,8 @@ func (s rankSign) line() string {
 	switch {
 	case s.Done:
 		what = "is done"
+	case s.Holds:
+		what = fmt.Sprintf("holds until the end of the run is agreed upon, step %d", s.Step)
 	case len(s.WaitsFor) > 0:
 		what = fmt.Sprintf("waits for %s%s since %s, step %d", rankList(s.WaitsFor), in(s.Op), seconds(time.Duration(s.WaitedNs)), s.Step)
 	default:

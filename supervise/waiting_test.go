@@ -19,6 +19,7 @@ func TestWaiting(t *testing.T) {
 		{Age: 3 * time.Second, Beat: plane.Beat{Worker: 0, Incarnation: 1, Ranks: []plane.RankBeat{
 			{Rank: 0, Step: 12, Op: "dp all-reduce", WaitsFor: []int{1, 2}, WaitedNs: 80_000_000}, {Rank: 1, Step: 13, Done: true}}}},
 		{Beat: plane.Beat{Worker: 2, Incarnation: 1, Ranks: []plane.RankBeat{{Rank: 4, WaitsFor: []int{3}}}}},
+		{Beat: plane.Beat{Worker: 4, Incarnation: 1, Ranks: []plane.RankBeat{{Rank: 6, Step: 12, Holds: true}}}},
 	}
 	require.Equal(t, []string{
 		"rank 0 (tp 0) waits for ranks 1 2 in dp all-reduce since 80 ms, step 12 (so it said 3.0 s ago)",
@@ -27,6 +28,7 @@ func TestWaiting(t *testing.T) {
 		"rank 3 (tp 1) waits for rank 2 in mtp.2.forward tp all-reduce since 1.2 s, step 12, life 3",
 		"rank 4 (tp 0) waits for rank 3 since 0 ms, step 0",
 		"rank 5 (tp 1) has not said anything yet",
+		"rank 6 (tp 0) holds until the end of the run is agreed upon, step 12",
 		"all who wait, wait for ranks 1 2",
 	}, Waiting(workers, signs, func(r int) string { return fmt.Sprint("tp ", r%2) }))
 

@@ -61,6 +61,7 @@ func (a *app) workerVerb() *cobra.Command {
 	})
 	c.Flags().IntVar(&o.Worker, "worker", 0, "which one")
 	c.Flags().Uint32Var(&o.Incarnation, "incarnation", 1, "how many there have been of it")
+	c.Flags().TextVar(&o.End, "end", &o.End, "where the run is to end, as ROUND:STEPS:decided or ROUND:STEPS:proposed")
 	return c
 }
 

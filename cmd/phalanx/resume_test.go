@@ -63,14 +63,23 @@ func longFile(t *testing.T) (file, save string) {
 }
 
 // TestTermSavesAndResumes: SIGTERM ends a run that saves with 130 and a checkpoint of a whole step; --resume goes on from
-// it, and the end is that of a run nobody interrupted.
+// it, and the end is that of a run nobody interrupted. Ranks may be in processes of their own.
 func TestTermSavesAndResumes(t *testing.T) {
+	for name, procs := range map[string][]string{"one process": nil, "two processes": {"--procs", "2"}} {
+		t.Run(name, func(t *testing.T) { termSavesAndResumes(t, procs) })
+	}
+}
+
+func termSavesAndResumes(t *testing.T, procs []string) {
+	if procs != nil && testing.Short() {
+		t.Skip("starts processes")
+	}
 	file, save := longFile(t)
-	cmd, stderr, rest := started(t, "iteration        3/", "run", file, "checkpoint.save="+save)
+	cmd, stderr, rest := started(t, "iteration        3/", append([]string{"run", file, "checkpoint.save=" + save}, procs...)...)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	printed := <-rest
 	require.Equal(t, 130, exitOf(t, cmd))
-	require.Contains(t, string(*stderr), "interrupted; the step in progress ends with a checkpoint, a second interrupt ends at once")
+	require.Equal(t, "phalanx: interrupted; the step in progress ends with a checkpoint, a second interrupt ends at once\nphalanx: interrupted\n", string(*stderr))
 	require.Contains(t, printed, "saved checkpoint step=")
 	step, err := os.ReadFile(filepath.Join(save, "latest_checkpointed_iteration.txt"))
 	require.NoError(t, err)

@@ -23,8 +23,8 @@
 //
 // # Messages
 //
-// Heartbeats (t.<run>.hb.<w>), exits that an agent has seen (t.<run>.exit.<w>), signs of life of agents and the request
-// to stop are core messages: they may be lost, so whoever sends them sends them again. Whoever watches a key is told of
+// Heartbeats (t.<run>.hb.<w>), exits that an agent has seen (t.<run>.exit.<w>), signs of life of agents, where the run is to end
+// (t.<run>.end) and the request to stop are core messages: they may be lost, so whoever sends them sends them again. Whoever watches a key is told of
 // a change by a core message as well, and looks for itself from time to time: an ordered consumer would die with its server.
 //
 // # Patience

@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
+
+	"phalanx/recovery"
 )
 
 // Beat is what a worker says of itself, some times a second. It may be lost.
@@ -16,6 +18,8 @@ type Beat struct {
 	Ranks       []RankBeat `cbor:"5,keyasint,omitempty"` // ascending; nil: it has not yet begun
 	Links       Links      `cbor:"7,keyasint,omitzero"`  // what the links of this process have healed
 	Alarms      []string   `cbor:"6,keyasint,omitempty"` // what has failed without ending anything: a few, in every beat
+	// Claim is what the worker says to the end that it has heard of.
+	Claim recovery.Claim `cbor:"8,keyasint,omitzero"`
 }
 
 // Links counts what links have healed.
@@ -44,6 +48,7 @@ type RankBeat struct {
 	// Recovered is said from the moment on at which a restarted rank is where it was, in every beat: beats may be lost.
 	Recovered *Recovered `cbor:"9,keyasint,omitempty"`
 	Log       *Log       `cbor:"10,keyasint,omitempty"` // the most that its log has held; nil: nothing
+	Holds     bool       `cbor:"11,keyasint,omitempty"` // it waits at a boundary until the end of the run is agreed upon
 }
 
 // Log is the most bytes that the log of a rank has held at once, in this process, and the steps, from 0, that they were sent in.
@@ -104,6 +109,9 @@ type Stop struct {
 	Why string `cbor:"1,keyasint,omitempty"`
 }
 
+// End tells all workers where the run is to end.
+func (p *Plane) End(e recovery.End) { p.say("end", e) }
+
 // Beat tells a heartbeat. A failure is told by the silence of later ones.
 func (p *Plane) Beat(b Beat) { p.say("hb."+strconv.Itoa(b.Worker), b) }
 
@@ -135,6 +143,11 @@ func (p *Plane) Pulses(f func(Pulse)) (stop func(), err error) {
 // Stops calls f when workers are asked to end.
 func (p *Plane) Stops(f func(Stop)) (stop func(), err error) {
 	return hear(p, "stop", "a request to stop", f)
+}
+
+// Ends calls f with every end that is told.
+func (p *Plane) Ends(f func(recovery.End)) (stop func(), err error) {
+	return hear(p, "end", "the end of a run", f)
 }
 
 // hear subscribes. What cannot be read is logged and no more.

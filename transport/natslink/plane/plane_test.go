@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
+	"phalanx/recovery"
 	"phalanx/transport/natslink"
 )
 
@@ -219,19 +220,21 @@ func TestMessages(t *testing.T) {
 	t.Parallel()
 	n := single(t)
 	p, q := open(t, Options{URL: n.url()}), open(t, Options{URL: n.url()})
-	beats, exits, stops := make(chan Beat, 9), make(chan Exit, 9), make(chan Stop, 9)
+	beats, exits, stops, ends := make(chan Beat, 9), make(chan Exit, 9), make(chan Stop, 9), make(chan recovery.End, 9)
 	for _, sub := range []func() (func(), error){
 		func() (func(), error) { return p.Beats(func(b Beat) { beats <- b }) },
 		func() (func(), error) { return p.Exits(func(e Exit) { exits <- e }) },
 		func() (func(), error) { return p.Stops(func(s Stop) { stops <- s }) },
+		func() (func(), error) { return p.Ends(func(e recovery.End) { ends <- e }) },
 	} {
 		stop, err := sub()
 		require.NoError(t, err)
 		defer stop()
 	}
 	require.NoError(t, p.conn.Flush())
-	beat := Beat{Worker: 2, Incarnation: 3, PID: 4, RSSBytes: 5, Ranks: []RankBeat{
+	beat := Beat{Worker: 2, Incarnation: 3, PID: 4, RSSBytes: 5, Claim: recovery.Claim{Round: 2, Reach: 8, Holds: true}, Ranks: []RankBeat{
 		{Rank: 4, Step: 7, Progress: 9, WaitsFor: []int{1, 2}, Op: "tp all-reduce", WaitedNs: 5, ComputeNs: 8},
+		{Rank: 6, Holds: true},
 		{Rank: 5, Done: true, Recovered: &Recovered{Cause: Hung, At: "step 3", Replayed: 118, Dropped: 7, RestartNs: 1, ReplayNs: 2}}}}
 	require.NoError(t, q.conn.Publish(q.subject("hb.2"), []byte("junk")))
 	require.NoError(t, q.conn.Publish(q.subject("hb.2"), encode(map[int]int{1: 2, 77: 3})))
@@ -239,9 +242,12 @@ func TestMessages(t *testing.T) {
 	exit := Exit{Worker: 1, Incarnation: 2, Code: 70, Words: &Words{Cause: Panic, Site: "step 3 tp", Text: "boom"}}
 	q.Exit(exit)
 	q.Stop("over")
+	end := recovery.End{Round: 3, Steps: 14, Decided: true}
+	q.End(end)
 	require.Equal(t, beat, soon(t, beats), "what cannot be read is passed over")
 	require.Equal(t, exit, soon(t, exits))
 	require.Equal(t, Stop{"over"}, soon(t, stops))
+	require.Equal(t, end, soon(t, ends))
 	require.Equal(t, "exit worker=1 incarnation=2 pid=0 code 70", exit.String())
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"phalanx/recovery"
 )
 
 // ErrOrphaned says that the agent of a worker's host has gone.
@@ -31,6 +33,8 @@ type WorkerOptions struct {
 	Alarms func() []string
 	// Links are what links have healed; nil: nobody says.
 	Links func() Links
+	// Claim is what there is to say to the end that was heard of; nil: nothing.
+	Claim func() recovery.Claim
 	// Fenced is called once, when this life is over: a later incarnation exists (ErrFenced), or there is no agent any more
 	// (ErrOrphaned). The process should end then, and need not hurry: nothing that lasts is taken from it.
 	Fenced func(error)
@@ -129,7 +133,11 @@ func (w *Worker) Beat() {
 	if w.o.Links != nil {
 		links = w.o.Links()
 	}
-	w.p.Beat(Beat{Alarms: alarms, Links: links, Worker: w.o.Worker, Incarnation: w.o.Incarnation, PID: os.Getpid(), RSSBytes: rss, Ranks: ranks})
+	var claim recovery.Claim
+	if w.o.Claim != nil {
+		claim = w.o.Claim()
+	}
+	w.p.Beat(Beat{Alarms: alarms, Links: links, Claim: claim, Worker: w.o.Worker, Incarnation: w.o.Incarnation, PID: os.Getpid(), RSSBytes: rss, Ranks: ranks})
 }
 
 // Close ends heartbeats and watching.
