@@ -65,7 +65,16 @@ type PanicError struct {
 	Where string // the function that panicked, with file and line; empty if the stack does not say
 }
 
+// found says whether a check of the program has found something, which is no failure of the program.
+func (e *PanicError) found() bool {
+	_, ok := e.Value.(nn.Finding)
+	return ok
+}
+
 func (e *PanicError) Error() string {
+	if e.found() {
+		return fmt.Sprint(e.Value)
+	}
 	if e.Where == "" {
 		return fmt.Sprintf("panic: %v", e.Value)
 	}

@@ -110,10 +110,12 @@ func (r *run) lost(l life, err *RankError) {
 	r.failRank(err)
 }
 
-// ofPanic says whether a rank failed by a panic, so that it may be started again.
+// ofPanic says whether a rank failed by a panic, so that it may be started again. What it has found it would find again.
 func ofPanic(err *RankError) bool {
-	switch err.Cause.(type) {
-	case *PanicError, *ShellError:
+	switch cause := err.Cause.(type) {
+	case *PanicError:
+		return !cause.found()
+	case *ShellError:
 		return true
 	}
 	return false

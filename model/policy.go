@@ -19,6 +19,9 @@ func (e *LossError) Error() string {
 		"train.skip_nan_microbatches: true drops the microbatch", e.Rank, e.Value, term, e.Microbatch, e.Step+1)
 }
 
+// Finding implements nn.Finding.
+func (*LossError) Finding() {}
+
 // checkGrads ends the run at a gradient that is not a number, under ddp.check_for_nan_in_grad: one of a layer's, if it is
 // reduced before the others, or with −1 of the others.
 func (r *Rank[T]) checkGrads(step, layer int) {

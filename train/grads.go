@@ -154,6 +154,9 @@ func (e *NotFiniteError) Error() string {
 		e.Rank, e.Value, e.Name, e.Index, e.Step+1)
 }
 
+// Finding implements nn.Finding.
+func (*NotFiniteError) Finding() {}
+
 // CheckFinite is the first gradient of this rank, in declaration order, that is not finite; nil if all are. It looks at
 // the parameters of a layer, with LayerOf, or at all others with −1.
 func (g *Grads[T]) CheckFinite(step, layer int) error {
