@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"maps"
 
 	"phalanx/collective"
@@ -79,12 +78,7 @@ func (l *life) env(local []byte) model.Env {
 // report sends something to the collector, as a message like any other. It is numbered before the state at the next step
 // is taken.
 func (l *life) report(step int, r report) {
-	b, err := json.Marshal(r)
-	if err != nil {
-		l.n.c.fail(err)
-		return
-	}
-	c := l.n.c
+	b, c := messages.CBOR(r), l.n.c
 	l.n.told[step] = int64(len(b))
 	h := messages.Header{Kind: messages.Data, Src: uint16(l.n.rank), Dst: uint16(c.collector()), Chan: reports, Step: uint32(step), Len: uint32(len(b))}
 	h.Seal(b)

@@ -94,7 +94,7 @@ func (a *app) sim(ctx context.Context, args []string, f simFlags) error {
 	for i, s := range all {
 		r, err := a.simOne(ctx, s, from, until, f, repeatOf(files[0], overrides, f.planted))
 		if err != nil {
-			return errors.Join(err, j.Close())
+			return errors.Join(of(s, len(all), err), j.Close())
 		}
 		if f.json != "-" {
 			a.printf("%s%s", strings.Repeat("\n", min(i, 1)), r.text())
@@ -107,6 +107,15 @@ func (a *app) sim(ctx context.Context, args []string, f simFlags) error {
 		}
 	}
 	return errors.Join(j.Close(), ended(code))
+}
+
+// of names the run of a file in an error, if there are several and it is no problem, which has its place.
+func of(s scenario, scenarios int, err error) error {
+	var problems config.Problems
+	if scenarios == 1 || errors.As(err, &problems) || errors.Is(err, errInterrupted) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.Name, err)
 }
 
 // repeatOf is the command for a file, up to its seeds.
