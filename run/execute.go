@@ -69,6 +69,9 @@ func Execute(ctx context.Context, s config.Scenario, o Options) (*Report, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := j.checkFiles(); err != nil {
+		return nil, errors.Join(err, j.close())
+	}
 	return j.run(ctx)
 }
 

@@ -248,7 +248,7 @@ func (q quantities) checkOracle(e config.Expect) (bool, string) {
 // checkFile holds same_as: FILE: the figures of another run's report, or its weights.
 func (q quantities) checkFile(e config.Expect) (bool, string) {
 	path := q.j.found(e.SameAs)
-	if ext := filepath.Ext(path); ext == ".json" || ext == ".jsonl" {
+	if isReport(path) {
 		return q.sameReport(path, e.Tolerance)
 	}
 	f, err := checkpoint.OpenAny(path)

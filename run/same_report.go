@@ -84,7 +84,10 @@ func readReport(path, name string) (*savedReport, error) {
 		}
 		r := &savedReport{}
 		if err := json.Unmarshal(lines.Bytes(), r); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, n, err)
+			return nil, fmt.Errorf("%s:%d: %w; expected reports as run --json FILE writes them, one a line", path, n, err)
+		}
+		if r.Steps == nil {
+			return nil, fmt.Errorf("%s:%d has no steps, expected the report of a run", path, n)
 		}
 		all = append(all, r)
 	}

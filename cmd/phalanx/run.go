@@ -80,7 +80,7 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 	if f.listQuantities {
 		return a.listQuantities(all)
 	}
-	if problems := append(inputProblems(all, f.out), processProblems(all, f.procs)...); len(problems) > 0 {
+	if problems := append(inputProblems(all, f.out, f.json), processProblems(all, f.procs)...); len(problems) > 0 {
 		return problems
 	}
 	for _, s := range all {
@@ -95,7 +95,7 @@ func (a *app) run(ctx context.Context, args []string, f runFlags) error {
 	code := run.ExitHeld
 	var saved kept
 	for i, s := range all {
-		if s.Checkpoint.Load, err = saved.located(s); err != nil {
+		if s, err = saved.located(s); err != nil {
 			return errors.Join(err, j.Close())
 		}
 		saved.add(s.Scenario, folder(f.out, s.Name, len(all)))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,10 +102,10 @@ func loadVariant(file *config.File, variant string) ([]scenario, config.Problems
 }
 
 // inputProblems are those of names in expectations, and of checkpoints that runs begin with and no run before them leaves;
-// out is --out.
-func inputProblems(all []scenario, out string) (problems config.Problems) {
+// out is --out, json is --json.
+func inputProblems(all []scenario, out, json string) (problems config.Problems) {
 	var before kept
-	for _, s := range all {
+	for i, s := range all {
 		if s.refusedBy != "" {
 			continue
 		}
@@ -112,7 +113,10 @@ func inputProblems(all []scenario, out string) (problems config.Problems) {
 		if e := run.CheckRecording(s.Recovery.Recording, out); e != nil {
 			bad = append(bad, e)
 		}
-		if _, made := before.find(s.Scenario); !made {
+		bad = append(bad, run.CheckFiles(s.Scenario, folder(out, s.Name, len(all)), func(file string) bool {
+			return i > 0 && file == json || before.has(file, s.Scenario) || besides(out, folder(out, s.Name, len(all)), file)
+		})...)
+		if _, made := before.find(s.Checkpoint.Load, s.Scenario); !made {
 			if e := run.CheckLoad(s.Scenario, out); e != nil {
 				bad = append(bad, e)
 			}
@@ -142,12 +146,27 @@ func (k *kept) add(s config.Scenario, out string) {
 	*k = append(*k, struct{ save, dir string }{filepath.Clean(s.Checkpoint.Save), dir})
 }
 
-// find is where what a run loads is, if a run before it has saved it: the last that names the same folder. A run that saves
-// there itself goes on from what is its own.
-func (k kept) find(s config.Scenario) (string, bool) {
-	load := filepath.Clean(s.Checkpoint.Load)
-	for i := len(k) - 1; i >= 0 && s.Checkpoint.Load != ""; i-- {
-		rest, err := filepath.Rel(k[i].save, load)
+// has says whether a run before one has saved what it names.
+func (k kept) has(file string, s config.Scenario) bool {
+	_, ok := k.find(file, s)
+	return ok
+}
+
+// besides says whether a file that a run names in its folder, out is --out, is in the folder of another run there.
+func besides(out, own, file string) bool {
+	if out == own || filepath.IsAbs(file) {
+		return false
+	}
+	path := filepath.Join(own, file)
+	return run.Inside(out, path) && !run.Inside(own, path)
+}
+
+// find is where what a run names, to load it or to be compared with it, is, if a run before it has saved it: the last that
+// names the same folder. A run that saves there itself goes on from what is its own.
+func (k kept) find(file string, s config.Scenario) (string, bool) {
+	name := filepath.Clean(file)
+	for i := len(k) - 1; i >= 0 && file != ""; i-- {
+		rest, err := filepath.Rel(k[i].save, name)
 		inside := err == nil && rest != ".." && !strings.HasPrefix(rest, ".."+string(filepath.Separator))
 		if inside && k[i].save != filepath.Clean(s.Checkpoint.Save) {
 			return filepath.Join(k[i].dir, rest), true
@@ -156,12 +175,24 @@ func (k kept) find(s config.Scenario) (string, bool) {
 	return "", false
 }
 
-// located is checkpoint.load of a run, as an absolute path where an earlier run has saved it below a folder of its own.
-func (k kept) located(s scenario) (string, error) {
-	if dir, ok := k.find(s.Scenario); ok {
-		return filepath.Abs(dir)
+// located is a run whose checkpoint.load and same_as are absolute paths where an earlier run has saved them below a folder of
+// its own.
+func (k kept) located(s scenario) (scenario, error) {
+	var err error
+	place := func(file string) string {
+		if dir, ok := k.find(file, s.Scenario); ok && !filepath.IsAbs(file) {
+			abs, bad := filepath.Abs(dir)
+			err = errors.Join(err, bad)
+			return abs
+		}
+		return file
 	}
-	return s.Checkpoint.Load, nil
+	s.Expect = slices.Clone(s.Expect)
+	for i := range s.Expect {
+		s.Expect[i].SameAs = place(s.Expect[i].SameAs)
+	}
+	s.Checkpoint.Load = place(s.Checkpoint.Load)
+	return s, err
 }
 
 // refusedBy is the problem that a scenario expects to be refused with; "" if there is none.

@@ -75,7 +75,7 @@ func check(file string, overrides []string) config.Problems {
 			problems = append(problems, dataProblems(s)...)
 		}
 	}
-	return append(problems, inputProblems(runs, "")...)
+	return append(problems, inputProblems(runs, "", "")...)
 }
 
 // dataProblems opens the data of a scenario; variants that share data share its problems.
