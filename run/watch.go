@@ -63,11 +63,21 @@ func (w *watched) take(b plane.Beat, now time.Time) (alarms []string) {
 
 // stands says, once, that no rank has moved for some time.
 func (w *watched) stands(now time.Time, limit time.Duration) bool {
-	if w.stalled || w.moved.IsZero() || now.Sub(w.moved) < limit {
+	if w.stalled || !w.still(now, limit) {
 		return false
 	}
 	w.stalled = true
 	return true
+}
+
+// still says whether no rank has moved for some time.
+func (w *watched) still(now time.Time, limit time.Duration) bool {
+	return !w.moved.IsZero() && now.Sub(w.moved) >= limit
+}
+
+// stillAfter is how long no rank has moved when the run stands still.
+func (l *launch) stillAfter() time.Duration {
+	return time.Duration(l.j.s.Recovery.CollectiveTimeoutS * float64(time.Second))
 }
 
 // waiting is who waits for whom, a line for each rank.
@@ -81,14 +91,14 @@ func (l *launch) waiting() []string {
 		}
 	}
 	sizes := l.j.s.Sizes()
-	return supervise.Waiting(l.spawn.supervisor(l.j).Workers, signs, sizes.Where)
+	return supervise.Waiting(l.spawn.supervisor(l.j).Workers, signs, sizes.Where, l.watched.still(time.Now(), l.stillAfter()))
 }
 
 // look tells who waits for whom whenever the run stands still, and when it is asked.
 func (l *launch) look(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	limit := time.Duration(l.j.s.Recovery.CollectiveTimeoutS * float64(time.Second))
+	limit := l.stillAfter()
 	var servers away
 	for {
 		select {

@@ -20,8 +20,9 @@ const silentAfter = time.Second
 
 // Waiting says of every rank what it does and for whom it waits, in one line each, ascending, and then who keeps the others.
 // name may say more about a rank than its number: "tp 1 cp 0"; nil: nothing. Workers without a heartbeat are left out,
-// unless workers names them.
-func Waiting(workers []Worker, signs []Sign, name func(rank int) string) []string {
+// unless workers names them. Signs are of different moments: that nobody is left to wait for is said only if still, when no
+// rank has moved for so long that all that was sent has come.
+func Waiting(workers []Worker, signs []Sign, name func(rank int) string, still bool) []string {
 	heard := map[int]rankSign{}
 	for _, s := range signs {
 		for _, r := range s.Beat.Ranks {
@@ -38,7 +39,7 @@ func Waiting(workers []Worker, signs []Sign, name func(rank int) string) []strin
 		}
 		lines = append(lines, title(r, name)+" "+s.line())
 	}
-	if line := keepers(heard); line != "" {
+	if line := keepers(heard, still); line != "" {
 		lines = append(lines, line)
 	}
 	return lines
@@ -113,8 +114,8 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// keepers names the ranks that others wait for, directly or not, and that wait for nobody themselves; or a circle.
-func keepers(heard map[int]rankSign) string {
+// keepers names the ranks that others wait for, directly or not, and that wait for nobody themselves; or a circle, if still.
+func keepers(heard map[int]rankSign, still bool) string {
 	var roots []int
 	waiting := 0
 	for r := range heard {
@@ -133,7 +134,7 @@ func keepers(heard map[int]rankSign) string {
 	switch {
 	case len(roots) > 0:
 		return fmt.Sprintf("all who wait, wait for %s", rankList(roots))
-	case waiting > 0 && waiting == len(heard):
+	case still && waiting > 0 && waiting == len(heard):
 		return "everybody waits, and nobody is left to wait for: messages are missing, or the order of operations differs between ranks"
 	}
 	return ""

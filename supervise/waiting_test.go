@@ -30,13 +30,14 @@ func TestWaiting(t *testing.T) {
 		"rank 5 (tp 1) has not said anything yet",
 		"rank 6 (tp 0) holds until the end of the run is agreed upon, step 12",
 		"all who wait, wait for ranks 1 2",
-	}, Waiting(workers, signs, func(r int) string { return fmt.Sprint("tp ", r%2) }))
+	}, Waiting(workers, signs, func(r int) string { return fmt.Sprint("tp ", r%2) }, false))
 
 	circle := []Sign{{Beat: plane.Beat{Ranks: []plane.RankBeat{{Rank: 0, WaitsFor: []int{1}}, {Rank: 1, WaitsFor: []int{0}}}}}}
-	lines := Waiting(nil, circle, nil)
+	lines := Waiting(nil, circle, nil, true)
 	require.Len(t, lines, 3)
-	require.Contains(t, lines[2], "everybody waits")
-	require.Equal(t, []string{"rank 7 works, step 0"}, Waiting(nil, []Sign{{Beat: plane.Beat{Ranks: []plane.RankBeat{{Rank: 7}}}}}, nil))
+	require.Contains(t, lines[2], "everybody waits, and nobody is left to wait for")
+	require.Equal(t, lines[:2], Waiting(nil, circle, nil, false), "what two ranks say at different moments of a run that moves is no circle")
+	require.Equal(t, []string{"rank 7 works, step 0"}, Waiting(nil, []Sign{{Beat: plane.Beat{Ranks: []plane.RankBeat{{Rank: 7}}}}}, nil, true))
 }
 
 func TestPace(t *testing.T) {
