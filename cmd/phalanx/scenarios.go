@@ -189,7 +189,10 @@ func (k kept) located(s scenario) (scenario, error) {
 	}
 	s.Expect = slices.Clone(s.Expect)
 	for i := range s.Expect {
-		s.Expect[i].SameAs = place(s.Expect[i].SameAs)
+		of := &s.Expect[i].SameAs
+		if dir, ok := k.find(*of, s.Scenario); ok && dir != filepath.Clean(*of) { // else its name stays as it is written
+			*of = place(*of)
+		}
 	}
 	s.Checkpoint.Load = place(s.Checkpoint.Load)
 	return s, err
