@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,32 +110,63 @@ func (c *checker) hook(f *Injected, at string) {
 
 // point holds the rules of a layer's or depth's pass: that there is such a part, and that the rank has it.
 func (c *checker) point(p Point, rank *int, at string) {
-	m := &c.s.Model
-	low, high, key, what := 0, m.NumLayers-1, numLayersKey, "layer"
+	if key, text := c.s.Model.noPoint(p); text != "" {
+		c.fail(at+".hook", text, key)
+		return
+	}
+	if rank == nil || !c.ok(at+".rank", pipelineKey) || *rank >= c.s.Sizes().World() {
+		return
+	}
+	if text := c.s.elsewhere(p, *rank); text != "" {
+		c.fail(at+".rank", text)
+	}
+}
+
+// noPoint says that the model has no such part, and the key that says how many it has; "": it has.
+func (m *Model) noPoint(p Point) (key, text string) {
+	low, high, what := 0, m.NumLayers-1, "layer"
+	key = numLayersKey
 	if p.MTP {
 		low, high, key, what = 1, m.MTPNumLayers, numDepthsKey, "depth"
 	}
 	switch {
 	case high < low:
-		c.fail(at+".hook", fmt.Sprintf("found %s, and the model has no MTP depth; set %s", p, numDepthsKey), key)
-		return
+		return key, fmt.Sprintf("found %s, and the model has no MTP depth; set %s", p, numDepthsKey)
 	case p.Index < low || p.Index > high:
-		c.fail(at+".hook", fmt.Sprintf("found %s, expected a %s from %d to %d", p, what, low, high), key)
-		return
+		return key, fmt.Sprintf("found %s, expected a %s from %d to %d", p, what, low, high)
 	}
-	l, fault := m.pipelineLayout()
-	if rank == nil || fault != nil || !c.ok(at+".rank", pipelineKey) || *rank >= c.s.Sizes().World() {
-		return
+	return key, ""
+}
+
+// elsewhere says that a part of the model is on another pipeline stage than a rank; "": it is not.
+func (s *Scenario) elsewhere(p Point, rank int) string {
+	l, fault := s.Model.pipelineLayout()
+	if fault != nil {
+		return ""
 	}
 	for j, chunk := range l.Chunks {
 		parts := chunk.Layers
 		if p.MTP {
 			parts = chunk.Depths
 		}
-		if stage := c.s.Sizes().Coord(*rank).PP; slices.Contains(parts, p.Index) && l.Rank(j) != stage {
-			c.fail(at+".rank", fmt.Sprintf("rank %d is on pipeline stage %d and never comes by %s, which is on stage %d; name a rank of that stage", *rank, stage, p, l.Rank(j)))
+		if stage := s.Sizes().Coord(rank).PP; slices.Contains(parts, p.Index) && l.Rank(j) != stage {
+			return fmt.Sprintf("rank %d is on pipeline stage %d and never comes by %s, which is on stage %d; name a rank of that stage", rank, stage, p, l.Rank(j))
 		}
 	}
+	return ""
+}
+
+// CheckHook reports a hook that is a pass of a part which the model, or the rank, does not have.
+func (s *Scenario) CheckHook(hook string, rank int) error {
+	p, ok := ParsePoint(hook)
+	if !ok {
+		return nil
+	}
+	_, text := s.Model.noPoint(p)
+	if text = cmp.Or(text, s.elsewhere(p, rank)); text != "" {
+		return errors.New(text)
+	}
+	return nil
 }
 
 // linkFault: messages suffer.

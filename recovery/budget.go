@@ -14,7 +14,7 @@ type Budget struct {
 	PoisonMax       int   // deaths at one place: the rank would die there again
 	Together        int64 // deaths on one host within it have one cause and count once for the job
 
-	// Whom names who has died; nil: "rank 3".
+	// Whom names who has died, in the singular; nil: "rank 3".
 	Whom func(rank int) string
 
 	deaths []Death
@@ -68,13 +68,20 @@ func (b *Budget) Judge(before []Death, d Death) Verdict {
 	job := b.causes(all, d.At)
 	switch {
 	case here >= b.PoisonMax:
-		return Verdict{Poison: true, Why: fmt.Sprintf("%s has died %d times at %s: it would die there again", b.whom(d.Rank), here, d.Site)}
+		return Verdict{Poison: true, Why: fmt.Sprintf("%s has died %s at %s: it would die there again", b.whom(d.Rank), times(here), d.Site)}
 	case mine > b.RankMax:
-		return Verdict{Why: fmt.Sprintf("%s has died %d times within recovery.restart_window_s, recovery.rank_restarts allows %d", b.whom(d.Rank), mine, b.RankMax)}
+		return Verdict{Why: fmt.Sprintf("%s has died %s within recovery.restart_window_s, recovery.rank_restarts allows %d", b.whom(d.Rank), times(mine), b.RankMax)}
 	case job > b.JobMax:
-		return Verdict{Why: fmt.Sprintf("ranks have died %d times within recovery.restart_window_s, recovery.job_restarts allows %d", job, b.JobMax)}
+		return Verdict{Why: fmt.Sprintf("ranks have died %s within recovery.restart_window_s, recovery.job_restarts allows %d", times(job), b.JobMax)}
 	}
 	return Verdict{Restart: true, Wait: b.Backoff[min(mine, len(b.Backoff))-1]}
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // causes counts deaths within the window, those on one host at one time once.

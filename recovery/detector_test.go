@@ -173,6 +173,7 @@ func TestBudget(t *testing.T) {
 	}
 	require.True(t, b.Died(4, "b", 0, "").Restart)
 	require.Contains(t, b.Died(5, "c", 1, "").Why, "recovery.job_restarts allows 2")
+	require.Equal(t, "rank 7 has died once within recovery.restart_window_s, recovery.rank_restarts allows 0", (&Budget{Window: 100, PoisonMax: 3}).Died(7, "a", 0, "").Why)
 }
 
 // Deaths of one host within a moment have one cause; what is remembered is what still counts.

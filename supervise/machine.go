@@ -23,6 +23,14 @@ func (w Worker) String() string {
 	return "ranks " + strings.Trim(fmt.Sprint(w.Ranks), "[]")
 }
 
+// who names it as one that dies: a process of several ranks dies once for all of them.
+func (w Worker) who() string {
+	if len(w.Ranks) == 1 {
+		return w.String()
+	}
+	return "the process of " + w.String()
+}
+
 // Machine decides which workers to replace. It has no clock and does nothing: it is told what was seen and at which time,
 // and says what to write. It takes a step only when it sees a record, its own or another's, so it never matters
 // which answers are late, lost or given twice.
@@ -113,7 +121,7 @@ func NewMachine(o Options) *Machine {
 	}
 	b := *o.Budget
 	b.Together = max(b.Together, together)
-	b.Whom = func(worker int) string { return o.Workers[worker].String() }
+	b.Whom = func(worker int) string { return o.Workers[worker].who() }
 	return &Machine{name: o.Name, workers: o.Workers, budget: &b, watch: recovery.NewDetector(d), every: int64(o.Interval), seats: make([]seat, len(o.Workers))}
 }
 

@@ -317,3 +317,15 @@ func TestLostRecordIsWrittenAgain(t *testing.T) {
 	require.EqualValues(t, 3, out[0].After)
 	require.Equal(t, plane.Exited, out[0].Record.Cause)
 }
+
+// A process of several ranks dies once for all of them, and a sentence about it has one subject.
+func TestVerdictOfSeveralRanks(t *testing.T) {
+	t.Parallel()
+	b := recovery.NewBudget()
+	b.RankMax = 0
+	m := NewMachine(Options{Name: "me", Workers: []Worker{{Ranks: []int{0, 1}, Host: "a"}}, Interval: 100 * time.Millisecond, Budget: b})
+	m.Lead(1, 0, 1<<60)
+	m.Saw(0, plane.Record{Incarnation: 1, Host: "a", At: time.Unix(0, 0)}, 1, 0)
+	m.Exited(plane.Exit{Worker: 0, Incarnation: 1, Code: 3}, 5)
+	require.Equal(t, "the process of ranks 0 1 has died once within recovery.restart_window_s, recovery.rank_restarts allows 0; the last: exit code 3", m.Tick(6).Verdict.Why)
+}

@@ -132,14 +132,23 @@ func repeatOf(file string, overrides []string, planted string) string {
 	return strings.Join(words, " ")
 }
 
+// Seeds have a bit less than a word, so that there is a number behind the last.
+const (
+	seedBits = 63
+	seedMax  = uint64(1)<<seedBits - 1
+)
+
 // seedRange reads A-B, both included, or A.
 func seedRange(text string) (from, until uint64, err error) {
 	first, last, two := strings.Cut(text, "-")
 	if !two {
 		last = first
 	}
-	from, err1 := strconv.ParseUint(first, 10, 63)
-	to, err2 := strconv.ParseUint(last, 10, 63)
+	from, err1 := strconv.ParseUint(first, 10, seedBits)
+	to, err2 := strconv.ParseUint(last, 10, seedBits)
+	if errors.Is(errors.Join(err1, err2), strconv.ErrRange) {
+		return 0, 0, usagef("phalanx sim: --seeds: found %q, expected seeds from 0 to %d", text, seedMax)
+	}
 	if err1 != nil || err2 != nil || to < from {
 		return 0, 0, usagef("phalanx sim: --seeds: found %q, expected a first and a last seed, as 0-499, or one", text)
 	}

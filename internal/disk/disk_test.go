@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,4 +44,10 @@ func TestReplace(t *testing.T) {
 	b, err = d.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "new", string(b))
+}
+
+// What is needed is told where it is known.
+func TestFullDisk(t *testing.T) {
+	require.EqualError(t, disk.Failed("x", "write", 44, syscall.ENOSPC), "cannot write x: write: no space left on device: the disk is full, 44 bytes are needed; free space or choose another folder")
+	require.EqualError(t, disk.Failed("x", "create", 0, syscall.ENOSPC), "cannot write x: create: no space left on device: the disk is full; free space or choose another folder")
 }

@@ -29,7 +29,7 @@ func (e *WriteError) Error() string {
 // Unwrap gives the operating system's error.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// Failed is the WriteError of an operation on a file of size bytes, with what to do about the usual failures.
+// Failed is the WriteError of an operation on a file of size bytes, 0 if that is not known, with what to do about the usual failures.
 func Failed(path, op string, size int64, err error) error {
 	var pe *os.PathError
 	var le *os.LinkError
@@ -42,7 +42,10 @@ func Failed(path, op string, size int64, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		hint = fmt.Sprintf("the disk is full, %d bytes are needed; free space or choose another folder", size)
+		hint = "the disk is full; free space or choose another folder"
+		if size > 0 {
+			hint = fmt.Sprintf("the disk is full, %d bytes are needed; free space or choose another folder", size)
+		}
 	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
 		hint = "the folder cannot be written; choose another or change its permissions"
 	case errors.Is(err, os.ErrNotExist):
