@@ -94,7 +94,7 @@ var runKeys = []spec{
 	{key: "recovery.supervisors", def: "1", in: between(1, 3), doc: "Processes that watch over the ranks and start them again: 1, or 3 of which one may die."},
 	{key: "recovery.recording", def: "false", doc: "What every rank receives is kept below --out, with all of its snapshots, so that one can be run again alone: `phalanx replay`."},
 	{key: "recovery.collective_timeout_s", def: "5", in: &bounds{high: MaxTimeoutS, lowOpen: true},
-		doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom."},
+		doc: "Seconds with every rank waiting and none moving before the run ends and says who waits for whom; with run --procs it says so and goes on."},
 
 	{key: "logger.log_interval", def: "1", in: between(1, MaxIterations), doc: "Steps between iteration lines."},
 	{key: "logger.token_loss_report", def: "false", doc: "Per depth: loss, mass on padding, percentiles over tokens."},
