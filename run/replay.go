@@ -158,8 +158,8 @@ func (j *job) replayTape(ctx context.Context, r recording.Run, tape *recording.T
 	return result, err
 }
 
-// beginning is the last snapshot at or before a step, of what was recorded after a death only its first; the zero value is the
-// beginning of the run.
+// beginning is the last snapshot at or before a step, of lives that were recorded because of a death that of the last one; the
+// zero value is the beginning of the run.
 func (j *job) beginning(r recording.Run, tape *recording.Tape, from int) (s snapshot.State, err error) {
 	steps := tape.Snapshots.List()
 	if from < 0 || from > j.s.Train.TrainIters {
@@ -167,7 +167,7 @@ func (j *job) beginning(r recording.Run, tape *recording.Tape, from int) (s snap
 	}
 	first := uint32(0)
 	if !j.s.Recovery.Recording { // else it is recorded from the beginning of the run on: if that is not there, it is lost
-		first = firstOf(tape.Lives)
+		first = tape.Lives[len(tape.Lives)-1].Step
 	}
 	i := sort.Search(len(steps), func(i int) bool { return int(steps[i]) > max(from, int(first)) })
 	if first > 0 { // of a life that followed a death; what came before it was not to be recorded
@@ -187,16 +187,6 @@ func (j *job) beginning(r recording.Run, tape *recording.Tape, from int) (s snap
 		return s, fmt.Errorf("%s is gone, which the run began with; begin at a snapshot: --from-step one of %v", r.Loaded, steps)
 	}
 	return s, nil
-}
-
-// firstOf is the step at which the first life begins that has recorded anything.
-func firstOf(lives []recording.LifeOf) uint32 {
-	for _, l := range lives {
-		if l.Records > 0 {
-			return l.Step
-		}
-	}
-	return lives[0].Step
 }
 
 // programsIn are the programs of a rank in the world of a replay.
