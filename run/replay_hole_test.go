@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -118,4 +119,24 @@ func checkLack(t *testing.T, dir string, lack *recording.LackError, inc, cut int
 	r := replayed(t, dir, run.ReplayOptions{Rank: 1, From: lack.GoingOn})
 	require.Nil(t, r.Divergence)
 	require.EqualValues(t, 6, r.Steps)
+}
+
+// What was recorded after deaths only begins behind its last hole: a life that was given up for a later one leaves one.
+func TestHolesAfterDeaths(t *testing.T) {
+	report, err := trained(t, moeRun, run.Options{Out: t.TempDir()}, on("tp2 sp ep2", "recovery.snapshot_every=2", "recovery.rank_restarts=9", "train.train_iters=8", poison(3))...)
+	require.Equal(t, run.ExitPoison, run.ExitCode(err), "%v", err)
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "recording"), os.DirFS(report.Bundle)))
+	whole := replayed(t, dir, run.ReplayOptions{Rank: 1})
+	given := lifeOf(t, dir, 1, 2) // lives 2 and 3 came up to the place
+	begins := binary.LittleEndian.Uint32(lifeOf(t, dir, 1, 3).head[24:])
+	require.Positive(t, begins, "the third life begins with a snapshot")
+	binary.LittleEndian.PutUint32(given.head[24:], 0)
+	given.head = lifeHead(given.head, 2)
+	given.records = given.records[:1]
+	given.write(t)
+	r := replayed(t, dir, run.ReplayOptions{Rank: 1})
+	require.Nil(t, r.Divergence)
+	require.Equal(t, begins, r.From)
+	require.Equal(t, whole.Stopped.Waits, r.Stopped.Waits, "it comes to where the rank died")
 }
