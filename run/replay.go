@@ -135,6 +135,9 @@ func (j *job) replayTape(ctx context.Context, r recording.Run, tape *recording.T
 		if ro.StopAt, err = replay.ParsePoint(o.Stop); err != nil {
 			return replay.Result{}, &ReplayError{fmt.Errorf("--stop-at: %w", err)}
 		}
+		if err = j.s.CheckHook(ro.StopAt.Hook, o.Rank); err != nil {
+			return replay.Result{}, &ReplayError{fmt.Errorf("--stop-at: %w", err)}
+		}
 	}
 	if ro.From, err = j.beginning(r, tape, o.From); err != nil {
 		return replay.Result{}, &ReplayError{err}

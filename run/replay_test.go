@@ -484,12 +484,15 @@ func TestReplayStops(t *testing.T) {
 func TestReplayRefuses(t *testing.T) {
 	dir, _ := recorded(t, on("pp2")...)
 	for text, o := range map[string]run.ReplayOptions{
-		"--rank: found 2, the run had ranks 0 to 1":                               {Rank: 2},
-		"--from-step: found 7, expected 0 to 6":                                   {From: 7},
-		"--from-step: found -1, expected 0 to 6":                                  {From: -1},
-		`--stop-at: found "x", expected one of before-send`:                       {Stop: "x"},
-		`--stop-at: found passage "0" of before-send, expected a number from 1`:   {Stop: "before-send:0"},
-		`--stop-at: found passage "two" of before-send, expected a number from 1`: {Stop: "before-send:two"},
+		"--rank: found 2, the run had ranks 0 to 1":                                                      {Rank: 2},
+		"--from-step: found 7, expected 0 to 6":                                                          {From: 7},
+		"--from-step: found -1, expected 0 to 6":                                                         {From: -1},
+		`--stop-at: found "x", expected one of before-send`:                                              {Stop: "x"},
+		`--stop-at: found passage "0" of before-send, expected a number from 1`:                          {Stop: "before-send:0"},
+		`--stop-at: found passage "two" of before-send, expected a number from 1`:                        {Stop: "before-send:two"},
+		"--stop-at: found layer.9.forward, expected a layer from 0 to 1":                                 {Stop: "layer.9.forward"},
+		"--stop-at: found mtp.0.backward, expected a depth from 1 to 2":                                  {Stop: "mtp.0.backward:2"},
+		"--stop-at: rank 0 is on pipeline stage 0 and never comes by mtp.1.forward, which is on stage 1": {Stop: "mtp.1.forward"},
 	} {
 		_, err := run.Replay(context.Background(), dir, o)
 		require.ErrorContains(t, err, text)
