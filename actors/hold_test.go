@@ -101,9 +101,11 @@ func TestPartsStopTogether(t *testing.T) {
 				p.end.ending.Ask(uint32(e.Step) + uint32(seed)%2)
 			}
 		}
-		go p.end.talk(over)
+		var talking sync.WaitGroup
+		talking.Go(func() { p.end.talk(over) })
 		reports, _ := p.train(t, world, int(seed)%4, seed)
 		close(over)
+		talking.Wait()
 		require.Equal(t, quiet.reports[:len(reports)], reports, "seed %d", seed)
 		if end := p.end.ending.End(); len(reports) < recoverSteps {
 			require.True(t, end.Decided, fmt.Sprint(end))

@@ -156,7 +156,7 @@ type spread struct {
 }
 
 // worker runs a process until it is killed or the run is over.
-func (p *spread) worker(t *testing.T, ctx context.Context, ranks []int, incarnation uint32) {
+func (p *spread) worker(t *testing.T, ctx context.Context, ranks []int, incarnation uint32, gate Gate) {
 	programs := func(rank int, l Life, emit func(messages.Event)) ([]func(nn.Comm), error) {
 		return model.Programs(model.Env{Scenario: p.s, Rank: rank, Train: p.source, Emit: emit, Local: l.Local, Boundary: func(step int, local func() []byte) {
 			if step == recoverSteps {
@@ -169,7 +169,7 @@ func (p *spread) worker(t *testing.T, ctx context.Context, ranks []int, incarnat
 	}
 	_, err := Run(ctx, Job{Name: "part", Sizes: p.s.Sizes(), Network: p.net.part(incarnation), Run: messages.RunHash(runID), Build: 9,
 		Recovery: &Recovery{Every: 1, Budget: recovery.NewBudget(), Programs: programs},
-		Part: &Part{Ranks: ranks, Incarnation: incarnation, Stores: p.disks.open, Status: &Status{}, Gate: p.end.of(ranks),
+		Part: &Part{Ranks: ranks, Incarnation: incarnation, Stores: p.disks.open, Status: &Status{}, Gate: gate,
 			Die: func(err *RankError, site string) { panic(fmt.Sprintf("%v at %s", err, site)) }}})
 	var e *InterruptedError
 	if !errors.As(err, &e) {
@@ -196,8 +196,8 @@ func (p *spread) train(t *testing.T, procs, kills int, seed uint64) (reports []m
 		own, stop := context.WithCancel(ctx)
 		q.cancel = stop
 		wg.Add(1)
-		inc := q.inc
-		go func() { defer wg.Done(); p.worker(t, own, q.ranks, inc) }()
+		inc, gate := q.inc, p.end.of(q.ranks) // now: lives may begin in another order
+		go func() { defer wg.Done(); p.worker(t, own, q.ranks, inc, gate) }()
 	}
 	for i := range all {
 		all[i] = &process{}
