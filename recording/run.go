@@ -40,7 +40,7 @@ func (r Run) SnapshotsIn(dir string) string {
 // Create begins the recording of a run in a folder, which it makes. A recording that was there before goes; other files do not, and
 // are an error.
 func Create(d disk.Disk, dir string, r Run, scenario []byte) error {
-	if err := clear(d, dir); err != nil {
+	if err := Clear(d, dir); err != nil {
 		return err
 	}
 	return Describe(d, dir, r, scenario)
@@ -69,8 +69,8 @@ func Describe(d disk.Disk, dir string, r Run, scenario []byte) error {
 	return nil
 }
 
-// clear removes an earlier recording.
-func clear(d disk.Disk, dir string) error {
+// Clear empties a folder of an earlier recording. One with anything else in it is a *FileError, and stays as it is.
+func Clear(d disk.Disk, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -25,7 +27,18 @@ func (j *job) beginBundle() error {
 	default:
 		j.bundle = filepath.Join(j.o.Out, bundleDir)
 	}
-	return os.RemoveAll(j.bundle)
+	return dropBundle(j.bundle)
+}
+
+// dropBundle removes a bundle, and nothing that is none.
+func dropBundle(dir string) error {
+	if err := recording.Clear(disk.OS{}, dir); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // endBundle makes the bundle of a run that ended for a poisonous rank, and returns its folder; of another one nothing is left.
@@ -35,7 +48,7 @@ func (j *job) endBundle(err error) (dir string, _ error) {
 		return "", nil
 	}
 	if ExitCode(err) != ExitPoison {
-		return "", os.RemoveAll(j.bundle)
+		return "", dropBundle(j.bundle)
 	}
 	for _, r := range j.recorders.all {
 		r.Close()

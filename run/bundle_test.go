@@ -61,3 +61,14 @@ func TestPoisonLeavesABundle(t *testing.T) {
 		})
 	}
 }
+
+// A folder of that name which is somebody's own stays, and the run says so before it begins.
+func TestABundleTakesNobodysFolder(t *testing.T) {
+	out := t.TempDir()
+	mine := filepath.Join(out, "poison", "mine.txt")
+	require.NoError(t, os.MkdirAll(filepath.Dir(mine), 0o755))
+	require.NoError(t, os.WriteFile(mine, []byte("mine"), 0o600))
+	_, err := trained(t, moeRun, run.Options{Out: out}, "recovery.snapshot_every=2")
+	require.ErrorContains(t, err, "found mine.txt, expected a folder that is not there, is empty or holds an earlier recording")
+	require.FileExists(t, mine)
+}

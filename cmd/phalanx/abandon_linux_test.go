@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,23 +15,7 @@ import (
 // and nothing is left in the folder for temporary files.
 func TestInterruptOfProcessesThatStandStill(t *testing.T) {
 	temp := t.TempDir()
-	file := filepath.Join(t.TempDir(), "long.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(longRun), 0o600))
-	cmd := exec.Command("phalanx", "run", file, "--procs", "2")
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	defer cmd.Process.Kill()
-	r := bufio.NewReader(out)
-	first, err := r.ReadString('\n')
-	require.NoError(t, err)
-	require.Contains(t, first, "iteration        1/")
-	go func() {
-		for err == nil {
-			_, err = r.ReadString('\n')
-		}
-	}()
+	cmd := startLongRun(t, func(c *exec.Cmd) { c.Env = append(os.Environ(), "TMPDIR="+temp) }, "--procs", "2")
 	children, err := exec.Command("pgrep", "-P", strconv.Itoa(cmd.Process.Pid)).Output()
 	require.NoError(t, err)
 	require.Len(t, strings.Fields(string(children)), 3, "two workers and a server")

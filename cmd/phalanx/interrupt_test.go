@@ -23,17 +23,17 @@ dataset: {kind: synthetic, seq_length: 8}
 // interruptLimit is far above the second that an interrupt may take, for machines that do other things too.
 const interruptLimit = 10 * time.Second
 
-func TestInterruptEndsARunWith130(t *testing.T) {
+// startLongRun starts it and waits for its first step. It is killed with the test.
+func startLongRun(t *testing.T, change func(*exec.Cmd), flags ...string) *exec.Cmd {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "long.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(longRun), 0o600))
-	cmd := exec.Command("phalanx", "run", file)
+	cmd := exec.Command("phalanx", append([]string{"run", file}, flags...)...)
+	change(cmd)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	var stderr lines
-	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
-	defer cmd.Process.Kill()
-
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	r := bufio.NewReader(out)
 	first, err := r.ReadString('\n')
 	require.NoError(t, err)
@@ -43,6 +43,12 @@ func TestInterruptEndsARunWith130(t *testing.T) {
 			_, err = r.ReadString('\n')
 		}
 	}()
+	return cmd
+}
+
+func TestInterruptEndsARunWith130(t *testing.T) {
+	var stderr lines
+	cmd := startLongRun(t, func(c *exec.Cmd) { c.Stderr = &stderr })
 	start := time.Now()
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	var exit *exec.ExitError
